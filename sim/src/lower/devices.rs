@@ -1,6 +1,6 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
-use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Router, Staging, Summary};
+use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
@@ -89,9 +89,19 @@ pub(crate) struct Devices<'a> {
     framing: Framing,
     copies: CopiedBy,
     capacities: Capacities<'a>,
+    relaying: Relaying,
     hops: Vec<Hop>,
     uses: Vec<Use>,
     codes: Codes,
+}
+
+/// Who stands in for missing NVLinks.
+#[derive(Debug)]
+enum Relaying {
+    /// Any rank of the fabric, or nobody where no GPU could.
+    AnyRank,
+    /// The devices of a schedule's ranks.
+    Among(Participants),
 }
 
 impl<'a> Devices<'a> {
@@ -99,19 +109,29 @@ impl<'a> Devices<'a> {
     pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
-        Self::with(setting, (framing, CopiedBy::Sms), capacities)
+        Self::with(setting, (framing, CopiedBy::Sms), Relaying::AnyRank, capacities)
     }
 
     /// For the operations of a schedule.
     pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
+        let ranks = header.call.ranks as usize;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
         let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
-        Self::with(setting, (framing, copies), capacities)
+        let relaying = match setting.router.has_relays() {
+            true => Relaying::Among(Participants::new(setting.placement.get(..ranks).unwrap_or(setting.placement))),
+            false => Relaying::AnyRank,
+        };
+        Self::with(setting, (framing, copies), relaying, capacities)
     }
 
-    fn with(setting: Setting<'a>, (framing, copies): (Framing, CopiedBy), capacities: Capacities<'a>) -> Self {
+    fn with(
+        setting: Setting<'a>,
+        (framing, copies): (Framing, CopiedBy),
+        relaying: Relaying,
+        capacities: Capacities<'a>,
+    ) -> Self {
         let (hops, uses, codes) = (Vec::new(), Vec::new(), Codes::default());
-        Self { setting, framing, copies, capacities, hops, uses, codes }
+        Self { setting, framing, copies, capacities, relaying, hops, uses, codes }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -291,18 +311,25 @@ impl<'a> Devices<'a> {
         at == to || self.setting.fabric.node(at).figures.multicasts()
     }
 
-    /// Adds the links and switches of the way between two devices, the host memory that it rests in and the copy engines
-    /// that move it; returns its latency.
+    /// Adds the links and switches of the way between two devices, the memories that it rests in on its way (those of GPUs that
+    /// relay, and host memory) and the copy engines that move it; returns its latency.
     fn travel(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
         let mut hops = std::mem::take(&mut self.hops);
         hops.clear();
-        let summary = self.setting.router.route_into(trip.from, trip.to, trip.label, &mut hops);
+        let router = self.setting.router;
+        let summary = match &self.relaying {
+            Relaying::AnyRank => router.route_into(trip.from, trip.to, trip.label, &mut hops),
+            Relaying::Among(ranks) => router.route_among(ranks, (trip.from, trip.to), trip.label, &mut hops),
+        };
         if trip.flavour != Flavour::Notify {
             for hop in &hops {
                 let coefficient = share_of(hop);
                 self.add(Resource::Link(hop.link), coefficient, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), coefficient, system);
+            }
+            for (relay, share) in router.relays(&hops, trip.to) {
+                self.add(Resource::Memory(relay), COPY_MEMORY_USES * part_of(share), system);
             }
         }
         let leaves = crosses(self.setting.fabric, &hops);
@@ -378,5 +405,10 @@ pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
 
 /// The part of a transfer that takes a hop, in units of [`WHOLE`].
 pub(super) fn share_of(hop: &Hop) -> u64 {
-    (WHOLE * u64::from(hop.share.numerator)).div_ceil(u64::from(hop.share.denominator.max(1)))
+    part_of(hop.share)
+}
+
+/// A part of a transfer, in units of [`WHOLE`].
+fn part_of(share: Share) -> u64 {
+    (WHOLE * u64::from(share.numerator)).div_ceil(u64::from(share.denominator.max(1)))
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fabricast_topologies::route::BufferPlace;
+use fabricast_topologies::route::{BufferPlace, Participants};
 use fabricast_topologies::{LinkId, Picos};
 use rustc_hash::FxHashMap;
 
@@ -20,6 +20,8 @@ use crate::sharing::WHOLE;
 /// Bounds by one rank's program, on a fabric where what ranks send to other hosts passes their proxies.
 pub struct OneRank<'a> {
     setting: Setting<'a>,
+    /// Who may stand in for a missing NVLink; nobody where no GPU could.
+    participants: Participants,
     ways: Mutex<FxHashMap<Ends, Way>>,
 }
 
@@ -58,7 +60,11 @@ impl<'a> OneRank<'a> {
         }
         let mut islands = placement.iter().map(|&device| router.island_of(device));
         let first = islands.next();
-        islands.any(|island| Some(island) != first).then(|| Self { setting, ways: Mutex::default() })
+        islands.any(|island| Some(island) != first).then(|| Self {
+            setting,
+            participants: if router.has_relays() { Participants::new(placement) } else { Participants::default() },
+            ways: Mutex::default(),
+        })
     }
 
     /// What a call takes at least: start-up, and what the rank's proxy has to post, or what passes a link that its data take.
@@ -147,7 +153,7 @@ impl<'a> OneRank<'a> {
         let device = |rank: Rank| placement.get(rank.0 as usize).copied();
         let mut hops = Vec::new();
         let ends = device(from).zip(device(to));
-        match ends.map(|(from, to)| router.route_into(from, to, label, &mut hops)) {
+        match ends.map(|ends| router.route_among(&self.participants, ends, label, &mut hops)) {
             Some(Ok(_)) => Way {
                 leaves_host: crosses(fabric, &hops),
                 links: hops.iter().map(|hop| (hop.link, share_of(hop))).collect(),

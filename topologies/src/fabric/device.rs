@@ -52,6 +52,18 @@ pub struct Node {
     pub attributes: Attributes,
 }
 
+impl Node {
+    /// Whether it is a GPU of AMD's, whose compute capability is the number of its architecture (`gfx942`: 942).
+    #[must_use]
+    pub fn is_amd(&self) -> bool {
+        let gfx = match &self.figures {
+            Figures::Gpu(figures) => figures.compute_capability,
+            _ => None,
+        };
+        self.attributes.iter().any(|(name, _)| &**name == "gcn") || gfx.is_some_and(|gfx| gfx >= 900)
+    }
+}
+
 /// Named facts, sorted by name.
 pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 

@@ -67,7 +67,8 @@ pub fn parse(text: &str, source: &str) -> Result<Fabric> {
 /// # Errors
 /// As [`parse`], and [`Error::Request`](crate::Error::Request) where the text names another model.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
-    let origin = Origin { source, text };
+    let lines = LineIndex::new(text);
+    let origin = Origin::new(source, text).indexed(&lines);
     let tables = read(origin)?;
     build(origin, &tables, gpu)
 }

@@ -4,6 +4,10 @@
 //! (`NCCL_NETDEVS_POLICY=AUTO`: NICs over GPUs, rounded up, for each GPU). What arrives for a GPU comes in by its own
 //! NIC; what leaves may take a NIC of a neighbour if that saves network hops, by a PCIe switch that both share or by
 //! NVLink through the neighbour (PXN).
+//!
+//! NICs are dealt out as the machine was built, whatever has failed since. A GPU of which no NIC is left uses as many of its
+//! neighbours' as it had (one where it had none): those that it reaches by itself, otherwise by NVLink through the neighbour, which
+//! for what arrives is the last resort.
 
 use std::borrow::Cow;
 
@@ -18,7 +22,7 @@ use crate::fabric::NodeKind;
 pub(super) struct Attachment {
     /// Index of the port in its shape.
     pub port: u32,
-    /// 0 for the device's own NICs.
+    /// 0 for the device's own NICs, 1 for those of neighbours, 2 where what arrives there is handed on by the neighbour.
     pub foreign: u8,
     /// 0 near (no CPU in between, or a relay by NVLink), 1 through a CPU, 2 between sockets.
     pub tier: u8,
@@ -35,11 +39,32 @@ pub(super) struct Attachment {
 pub(super) struct Attachments {
     pub exits: Vec<Attachment>,
     pub entries: Vec<Attachment>,
+    /// What stands in for own ports of which none leads where it should.
+    pub stand_ins: StandIns,
+}
+
+/// Ports of neighbours in place of own ones: no more than those are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StandIns {
+    /// How many ports.
+    pub most: u32,
+    /// The device from which on they are looked for, so that several that lost theirs turn to different neighbours.
+    first: u32,
+    /// Devices of the shape.
+    devices: u32,
+}
+
+impl StandIns {
+    /// Where a device stands, counted from the first that is looked at.
+    pub fn place(self, device: u32) -> u32 {
+        let devices = self.devices.max(1);
+        (device + devices - self.first % devices) % devices
+    }
 }
 
 impl Attachments {
     pub fn new(shape: &Shape, node: u32, options: &RouteOptions) -> Self {
-        let own = own_ports(shape, node, options);
+        let own = own_ports(shape.as_built(), node, options);
         let foreign = |port: u32| u8::from(!own.contains(&port));
         let mut exits = Vec::new();
         let mut entries = Vec::new();
@@ -49,12 +74,18 @@ impl Attachments {
                 exits.push(attachment(number, foreign(number), class, &way, figures));
             }
             if let (Some(figures), Some((class, way))) = (port.back, entry(shape, node, number, options)) {
-                entries.push(attachment(number, foreign(number), class, &way, figures));
+                let foreign = if class == PathClass::Pxn { 2 } else { foreign(number) };
+                entries.push(attachment(number, foreign, class, &way, figures));
             }
         }
         exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
         entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
-        Self { exits, entries }
+        let ranks_before = (0..node).filter(|&other| shape.node(other).is_rank).count() as u32;
+        let nodes_of = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
+        let first_port = shape.ports().iter().map(|port| port.node).min().unwrap_or_default();
+        let first = own.iter().filter_map(nodes_of).max().map_or(first_port + ranks_before, |nic| nic + 1);
+        let stand_ins = StandIns { most: own.len().max(1) as u32, first, devices: shape.nodes().len() as u32 };
+        Self { exits, entries, stand_ins }
     }
 }
 
@@ -95,11 +126,10 @@ pub(super) fn exit<'s>(
         return Some((way.class, way));
     }
     // A GPU on the network by itself sends for a neighbour: a relay like one to its NIC.
-    let same_host = shape.node(at).host == shape.node(node).host;
-    (options.relays() && same_host && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way))
+    (may_relay(shape, at, node, options) && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way))
 }
 
-/// The way from a port to a device, and its class. Nothing is relayed on the receiving side.
+/// The way from a port to a device, and its class; that of a relay where a neighbour hands on what arrives.
 pub(super) fn entry<'s>(
     shape: &'s Shape,
     node: u32,
@@ -107,8 +137,33 @@ pub(super) fn entry<'s>(
     options: &RouteOptions,
 ) -> Option<(PathClass, Cow<'s, Inside>)> {
     let at = shape.ports().get(port as usize)?.node;
-    let way = shape.between(at, node, options)?;
-    (at == node || !shape.node(at).kind.is_rank()).then_some((way.class, way))
+    if at != node && shape.node(at).kind.is_rank() {
+        let way = shape.between(at, node, options)?;
+        return (may_relay(shape, at, node, options) && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way));
+    }
+    if let Some(way) = shape.between(at, node, options) {
+        return Some((way.class, way));
+    }
+    handed_on(shape, node, at, options).map(|way| (PathClass::Pxn, Cow::Owned(way)))
+}
+
+/// The way from a NIC to a device through the neighbour that is nearest to the NIC.
+fn handed_on(shape: &Shape, node: u32, nic: u32, options: &RouteOptions) -> Option<Inside> {
+    let by = |(middle, _): (u32, _)| {
+        let is_direct = may_relay(shape, middle, node, options) && !shape.is_staged(nic, middle, options);
+        let arriving = is_direct.then(|| shape.between(nic, middle, options)).flatten()?;
+        let onward = shape.between(middle, node, options)?;
+        let is_near = arriving.class <= PathClass::P2c && onward.class == PathClass::Nvl;
+        is_near.then(|| (arriving.class, arriving.segment.followed_by(&onward.segment)))
+    };
+    let ways = (0u32..).zip(shape.nodes()).filter_map(by);
+    let (_, segment) = ways.min_by_key(|(class, segment)| (*class, segment.hops))?;
+    Some(Inside { class: PathClass::Pxn, segment })
+}
+
+/// Whether a neighbour passes on what a device sends to the network or receives from it.
+fn may_relay(shape: &Shape, by: u32, of: u32, options: &RouteOptions) -> bool {
+    options.relays() && by != of && shape.takes_part(by) && shape.node(by).host == shape.node(of).host
 }
 
 /// The nearest ports without a relay, in port order.
@@ -117,6 +172,9 @@ fn nearest(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     let mut ports = Vec::new();
     for port in 0..shape.ports().len() as u32 {
         let Some((class, _)) = entry(shape, node, port, options) else { continue };
+        if class == PathClass::Pxn {
+            continue;
+        }
         if class < best {
             best = class;
             ports.clear();

@@ -173,7 +173,7 @@ impl Islands {
             let direct = !matches!(&node.figures, Figures::Nic(nic) if nic.gdr == Some(false));
             // Hosts relative to the first, so that copies compare equal.
             let host = node.host.0.wrapping_sub(first_host);
-            ShapeNode { kind: node.kind, host, is_rank: is_rank[id as usize], direct }
+            ShapeNode { kind: node.kind, host, is_rank: is_rank[id as usize], relays: !node.is_amd(), direct }
         });
         let links = slice(&self.links, &self.link_start);
         let links = links.iter().flat_map(|&pair| [pair * 2, pair * 2 + 1]).map(|id| {

@@ -6,8 +6,11 @@
 //!                               attach: each device's own NICs, PXN ───┴─► router: paths
 //! ```
 //!
-//! **Preference inside an island**: best [`PathClass`], then fewest links, then greatest bandwidth, then lowest
-//! latency; ways that are equal in all four share the flow (or one of them takes it, see [`Ecmp`]).
+//! **Preference inside an island**: best [`PathClass`], then fewest links, then the bandwidth that the flow reaches over the ways
+//! that share it, then lowest latency (one of the ways takes a flow that is hashed, see [`Ecmp`]).
+//! **Relays** are GPUs that take part ([`Participants`]): in place of a missing NVLink (`relay`), and towards a neighbour's NIC.
+//! **Failures** take routes away and add none: NICs are dealt out as the machine was built, a GPU that lost its own uses as many of
+//! its neighbours', and a relay in place of a failed link is no wider than the link was.
 //! **Between islands**: what arrives comes in by the receiver's own NIC; what leaves takes the NIC, near the sender or
 //! near one of its NVLink neighbours, that needs the fewest links in the network. Then the same order as inside,
 //! judged for each of the three parts of the way by itself.
@@ -19,9 +22,11 @@ mod class;
 mod inside;
 mod islands;
 mod network;
+mod participants;
 mod path;
 mod place;
 mod reason;
+mod relay;
 mod router;
 mod rules;
 mod segment;
@@ -32,6 +37,7 @@ mod transit;
 mod twins;
 
 pub use class::{PathClass, UnknownClass};
+pub use participants::Participants;
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use place::BufferPlace;
 pub use router::Router;

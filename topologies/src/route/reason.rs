@@ -27,8 +27,8 @@ pub(super) fn of(fabric: &Fabric, from: NodeId, to: NodeId) -> String {
         return format!("{} has no usable link", fabric.node(node).id);
     }
     if joined {
-        "links join them only through devices that do not forward (a GPU forwards NVLink once, a NIC only between its \
-         host and the network) or that the options rule out"
+        "links join them only through devices that do not forward (a GPU that takes part stands in for one NVLink, an AMD GPU \
+         for none, a NIC passes on only between its host and the network) or that the options rule out"
             .to_owned()
     } else {
         "no chain of links joins them".to_owned()

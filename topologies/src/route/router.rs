@@ -7,15 +7,16 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHasher;
 
-use super::attach::{Attachment, entry, exit};
+use super::attach::{Attachment, StandIns, entry, exit};
 use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
+use super::participants::{Participants, Relaying};
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
 use super::segment::{MOST_WAYS, Segment, comparable, picos, stated};
-use super::{Ecmp, Links, PathClass, RouteOptions, reason};
+use super::{Ecmp, Links, PathClass, RouteOptions, reason, relay};
 use crate::fabric::NodeKind;
-use crate::{Error, Fabric, LinkId, NodeId, Result};
+use crate::{Error, Fabric, LinkId, LinkKind, NodeId, Result};
 
 /// Answers which way traffic takes through one fabric.
 ///
@@ -29,6 +30,9 @@ pub struct Router<'f> {
     pub(super) islands: Islands,
     pub(super) network: Network,
     names: OnceLock<Vec<u64>>,
+    relays: OnceLock<bool>,
+    /// The rank of each vertex, `u32::MAX` where it is none.
+    ranks: OnceLock<Vec<u32>>,
 }
 
 /// One way through the network.
@@ -53,10 +57,18 @@ impl<'f> Router<'f> {
     /// The same with shorter lists: what a simulation of times needs. Flows that are hashed take links of their own, and all are listed.
     #[must_use]
     pub fn listing(fabric: &'f Fabric, options: RouteOptions, listed: Links) -> Self {
-        let names = OnceLock::new();
+        let (names, relays, ranks) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let options = options.within(fabric.routing());
         let listed = if options.ecmp == Ecmp::Averaged { listed } else { Links::Each };
-        Self { fabric, options, islands: Islands::new(fabric), network: Network::new(fabric, listed), names }
+        Self {
+            fabric,
+            options,
+            islands: Islands::new(fabric),
+            network: Network::new(fabric, listed),
+            names,
+            relays,
+            ranks,
+        }
     }
 
     /// The links that carry what this one does of every flow and that it stands for, itself among them, ascending; `None` where it
@@ -101,11 +113,74 @@ impl<'f> Router<'f> {
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is as before then.
     pub fn route_into(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Result<Summary> {
-        self.find(from, to, flow, hops).ok_or_else(|| Error::Unreachable {
+        self.find((from, to), flow, Relaying::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
+    }
+
+    /// The way of a call's ranks from one device to another: only GPUs that take part in the call stand in for missing NVLinks,
+    /// where [`Router::path`] takes any rank of the fabric.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as in [`Router::path`].
+    pub fn path_among(&self, participants: &Participants, from: NodeId, to: NodeId) -> Result<Path> {
+        let mut hops = Vec::new();
+        let Summary { class, bandwidth, latency, staging } =
+            self.route_among(participants, (from, to), 0, &mut hops)?;
+        Ok(Path { hops, class, bandwidth, latency, staging })
+    }
+
+    /// Appends the way of [`Router::path_among`] to `hops`, that of one of several flows.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is as before then.
+    pub fn route_among(
+        &self,
+        participants: &Participants,
+        (from, to): (NodeId, NodeId),
+        flow: u64,
+        hops: &mut Vec<Hop>,
+    ) -> Result<Summary> {
+        let found = self.find((from, to), flow, Relaying::Among(participants), hops);
+        found.ok_or_else(|| self.unreachable(from, to))
+    }
+
+    /// Whether which ranks take part in a call can matter to its routes: some GPU could stand in for an NVLink.
+    #[must_use]
+    pub fn has_relays(&self) -> bool {
+        *self.relays.get_or_init(|| self.islands.shapes.iter().any(relay::is_possible))
+    }
+
+    /// GPUs on a way to `to` in whose memory the flow rests, each with the part of it that does: it is written there and read
+    /// again.
+    pub fn relays<'h>(&'h self, hops: &'h [Hop], to: NodeId) -> impl Iterator<Item = (NodeId, Share)> + 'h {
+        let is_nvlink = |hop: &Hop| self.fabric.link(hop.link).kind == LinkKind::Nvlink;
+        hops.iter().filter_map(move |hop| {
+            let (_, at) = self.fabric.ends(hop.link);
+            let passes = at != to && self.fabric.node(at).kind == NodeKind::Gpu;
+            let leaves = |next: &Hop| is_nvlink(next) && self.fabric.ends(next.link).0 == at;
+            (passes && (is_nvlink(hop) || hops.iter().any(leaves))).then_some((at, hop.share))
+        })
+    }
+
+    /// Pairs of these devices of which the first has no way to the second, in order, at most so many of them: the one notion of
+    /// reachability by which calls run or are refused.
+    #[must_use]
+    pub fn unreachable_pairs(&self, devices: &[NodeId], most: usize) -> Vec<(NodeId, NodeId)> {
+        let participants = Participants::new(devices);
+        let mut hops = Vec::new();
+        let mut is_cut_off = |&(from, to): &(NodeId, NodeId)| {
+            hops.clear();
+            self.find((from, to), 0, Relaying::Among(&participants), &mut hops).is_none()
+        };
+        let pairs = devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to)));
+        pairs.filter(|pair| is_cut_off(pair)).take(most).collect()
+    }
+
+    fn unreachable(&self, from: NodeId, to: NodeId) -> Error {
+        Error::Unreachable {
             from: self.fabric.node(from).id.to_string(),
             to: self.fabric.node(to).id.to_string(),
             reason: reason::of(self.fabric, from, to),
-        })
+        }
     }
 
     /// The ways from one device to all ranks of the fabric.
@@ -116,13 +191,44 @@ impl<'f> Router<'f> {
         table.ends.reserve(gpus.len());
         table.summaries.reserve(gpus.len());
         for &to in gpus {
-            table.summaries.push(self.find(from, to, 0, &mut table.hops));
+            table.summaries.push(self.find((from, to), 0, Relaying::AnyRank, &mut table.hops));
             table.ends.push(table.hops.len() as u32);
         }
         table
     }
 
-    fn find(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Option<Summary> {
+    /// The way between two devices of an island without the network.
+    pub(super) fn inside(&self, island: u32, (x, y): (u32, u32), relaying: Relaying<'_>) -> Option<Cow<'_, Inside>> {
+        let shape = self.islands.shape(island);
+        let way = shape.between(x, y, &self.options);
+        let place = |middle: u32| {
+            let device = self.islands.node(island, middle);
+            relaying.allows(device).then(|| self.rank_of(device)).flatten()
+        };
+        relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).map(Cow::Owned).or(way)
+    }
+
+    /// The rank of the fabric that a device is.
+    fn rank_of(&self, device: NodeId) -> Option<u32> {
+        let ranks = self.ranks.get_or_init(|| {
+            let mut ranks = vec![u32::MAX; self.fabric.node_count()];
+            for (&gpu, rank) in self.fabric.gpus().iter().zip(0..) {
+                if let Some(slot) = ranks.get_mut(gpu.0 as usize) {
+                    *slot = rank;
+                }
+            }
+            ranks
+        });
+        ranks.get(device.0 as usize).copied().filter(|&rank| rank != u32::MAX)
+    }
+
+    fn find(
+        &self,
+        (from, to): (NodeId, NodeId),
+        flow: u64,
+        relaying: Relaying<'_>,
+        hops: &mut Vec<Hop>,
+    ) -> Option<Summary> {
         if from == to {
             return Some(Summary::LOCAL);
         }
@@ -130,7 +236,7 @@ impl<'f> Router<'f> {
         let start = hops.len();
         if a == b {
             let (x, y) = (self.islands.local(from), self.islands.local(to));
-            if let Some(way) = self.islands.shape(a).between(x, y, &self.options) {
+            if let Some(way) = self.inside(a, (x, y), relaying) {
                 let flow = self.flow(from, to, flow);
                 self.write_inside(a, &way.segment, flow, hops);
                 let bandwidth = self.bandwidth(&hops[start..]);
@@ -188,12 +294,13 @@ impl<'f> Router<'f> {
     /// The equally good ways through the network, without regard to what lies between the switches at first.
     pub(super) fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
-        let exits = &self.islands.shape(a).attachments(self.islands.local(from), &self.options).exits;
-        let entries = &self.islands.shape(b).attachments(self.islands.local(to), &self.options).entries;
+        let near = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
+        let far = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
+        let (exits, entries) = (&near.exits, &far.entries);
         let mut best: Vec<Candidate> = Vec::new();
         for entry in entries {
             // Entries come own ones first: neighbours' NICs serve where none of its own can be reached.
-            if entry.foreign > 0 && best.first().is_some_and(|best| best.entry.foreign == 0) {
+            if best.first().is_some_and(|best| best.entry.foreign < entry.foreign) {
                 break;
             }
             let back = self.islands.port(b, entry.port).reverse();
@@ -231,17 +338,73 @@ impl<'f> Router<'f> {
                 }
             }
         }
-        if best.len() > 1 {
-            let figures = |way: &Candidate| {
-                let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
-                let bandwidth = way.exit.bandwidth.min(middle).min(self.tail(way).0);
-                (Reverse(bandwidth), self.latency(way))
-            };
-            if let Some(least) = best.iter().map(figures).min() {
-                best.retain(|way| figures(way) == least);
+        if best.first().is_some_and(|best| best.exit.foreign > 0) {
+            self.take_stand_ins(&mut best, near.stand_ins, (a, |way| way.exit.port));
+        }
+        if best.first().is_some_and(|best| best.entry.foreign > 0) {
+            self.take_stand_ins(&mut best, far.stand_ins, (b, |way| way.entry.port));
+        }
+        self.fastest_together(from, to, best)
+    }
+
+    /// The smallest bandwidth on any one of the ways of a candidate.
+    fn narrowest(&self, way: &Candidate) -> u64 {
+        let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
+        way.exit.bandwidth.min(middle).min(self.tail(way).0)
+    }
+
+    /// Keeps as many ports of neighbours as there are own ones: the widest.
+    fn take_stand_ins(
+        &self,
+        ways: &mut Vec<Candidate>,
+        stand_ins: StandIns,
+        (island, port): (u32, fn(&Candidate) -> u32),
+    ) {
+        if ways.len() < 2 {
+            return;
+        }
+        let device = |port: u32| self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node);
+        let key =
+            |way: &Candidate| (Reverse(self.narrowest(way)), self.latency(way), stand_ins.place(device(port(way))));
+        let mut ranked: Vec<_> = ways.iter().map(|way| (key(way), port(way))).collect();
+        ranked.sort_unstable();
+        let mut taken: Vec<u32> = Vec::new();
+        for (_, port) in ranked {
+            if !taken.contains(&port) && taken.len() < stand_ins.most as usize {
+                taken.push(port);
             }
         }
-        best
+        ways.retain(|way| taken.contains(&port(way)));
+    }
+
+    /// Of equally near ways those of at least some bandwidth, and the lowest latency of these, over which the whole flow is
+    /// fastest.
+    fn fastest_together(&self, from: NodeId, to: NodeId, ways: Vec<Candidate>) -> Vec<Candidate> {
+        if ways.len() < 2 {
+            return ways;
+        }
+        let mut asked: Vec<u64> = ways.iter().map(|way| self.narrowest(way)).collect();
+        asked.sort_unstable_by_key(|&bandwidth| Reverse(bandwidth));
+        asked.dedup();
+        let soonest = |least: u64| {
+            let mut wide: Vec<Candidate> = ways.iter().filter(|way| self.narrowest(way) >= least).copied().collect();
+            let latency = wide.iter().map(|way| self.latency(way)).min();
+            wide.retain(|way| Some(self.latency(way)) == latency);
+            wide
+        };
+        if let [only] = asked[..] {
+            return soonest(only);
+        }
+        let rate = |ways: &[Candidate]| {
+            let mut hops = Vec::new();
+            let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
+            self.write_shared(from, to, ways, total, &mut hops);
+            self.bandwidth(&hops).map_or(u64::MAX, |bandwidth| bandwidth.0)
+        };
+        let sets = asked.into_iter().map(soonest);
+        // (`max` takes the last of equals, so the widest come last.)
+        let best = sets.rev().max_by_key(|ways| rate(ways));
+        best.unwrap_or_default()
     }
 
     /// The way that a flow takes of several equal ones.

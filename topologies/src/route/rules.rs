@@ -1,9 +1,10 @@
 //! Which device may pass traffic on to which, and what that makes of the path's class.
 //!
-//! Switches and CPUs always forward. A GPU forwards from NVLink to NVLink (NVB, one GPU at most) and, for its host's
-//! sake, from NVLink to what leads to a NIC (PXN). A GPU that carries MIG instances has no NVLink and forwards between
-//! them and its other links. Other accelerators forward over their own links any number of times (TPU slices do). NICs
-//! and MIG instances forward nothing. Classes follow NCCL's `paths.cc`.
+//! Switches and CPUs always forward. A GPU that takes part forwards, for its host's sake, from NVLink to what leads to a
+//! NIC (PXN); that it may also stand in for a missing NVLink between two others is not a matter of forwarding but of
+//! software ([`super::relay`]). A GPU that carries MIG instances has no NVLink and forwards between them and its other links.
+//! Other accelerators forward over their own links any number of times (TPU slices do). NICs and MIG instances forward
+//! nothing. Classes follow NCCL's `paths.cc`.
 
 use super::PathClass;
 use crate::LinkKind;
@@ -12,9 +13,9 @@ use crate::fabric::NodeKind;
 /// What a path has been through on its way to a device; a search tracks devices with their phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// NVLink only, no GPU in between.
+    /// NVLink only, no accelerator in between.
     Nvlink,
-    /// NVLink only, through a GPU.
+    /// NVLink only, through an accelerator.
     Bridged,
     /// Has used something else than NVLink.
     Mixed,
@@ -41,7 +42,7 @@ pub(super) struct At {
     pub kind: NodeKind,
     /// Where the path starts: a source may send over any of its links.
     pub is_source: bool,
-    /// Whether a relay here would be in the source's host and peer access and PXN are on.
+    /// Whether software sends through this device to a NIC (PXN): it takes part, in the source's host.
     pub may_relay: bool,
     /// Whether the device has a C2C link (a Grace CPU does).
     pub has_c2c: bool,
@@ -88,8 +89,7 @@ fn direct(phase: Phase, at: At, nvlink: bool) -> Option<Phase> {
         },
         NodeKind::Gpu if at.carries => (phase == Phase::Mixed && !nvlink).then_some(Phase::Mixed),
         NodeKind::Gpu | NodeKind::Accelerator => match (phase, nvlink) {
-            (Phase::Nvlink, true) => Some(Phase::Bridged),
-            (Phase::Bridged, true) if at.kind == NodeKind::Accelerator => Some(Phase::Bridged),
+            (Phase::Nvlink | Phase::Bridged, true) if at.kind == NodeKind::Accelerator => Some(Phase::Bridged),
             (Phase::Nvlink, false) if at.may_relay => Some(Phase::Relayed),
             _ => None,
         },

@@ -1,8 +1,10 @@
 //! Equal ways between two points: which survive the preference for bandwidth and latency, and what part each carries.
 //!
-//! A search finds all shortest ways as a layered graph of [`Step`]s. [`settle`] keeps those with the greatest
-//! bandwidth, then those with the lowest latency, and spreads the flow evenly over the ways that are left. Where a step stands for
-//! several ([`Multiple`]) each of these carries the share that is told of it.
+//! A search finds all shortest ways as a layered graph of [`Step`]s. [`settle`] keeps the ways of at least some bandwidth, of
+//! these the ones with the lowest latency, and spreads the flow evenly over them; the bandwidth that it asks of each is the one with
+//! which the whole flow is fastest. So a link that gains bandwidth never draws a flow away from others that carry more together, and
+//! one that loses it is left out where it would hold up the rest. Where a step stands for several ([`Multiple`]) each of these
+//! carries the share that is told of it.
 
 use super::alike::Multiple;
 use super::path::Share;
@@ -56,6 +58,8 @@ pub(super) struct Segment {
     pub ways: u64,
     /// Smallest bandwidth on any one way; `u64::MAX` is unlimited.
     pub bandwidth: u64,
+    /// Bandwidth that the flow reaches over all its ways together; `u64::MAX` is unlimited.
+    pub rate: u64,
     pub latency: u64,
     pub kept: Kept,
 }
@@ -63,7 +67,43 @@ pub(super) struct Segment {
 impl Segment {
     /// From a point to itself.
     pub fn empty() -> Self {
-        Self { parts: Box::default(), hops: 0, ways: 1, bandwidth: u64::MAX, latency: 0, kept: Kept::All }
+        Self {
+            parts: Box::default(),
+            hops: 0,
+            ways: 1,
+            bandwidth: u64::MAX,
+            rate: u64::MAX,
+            latency: 0,
+            kept: Kept::All,
+        }
+    }
+
+    /// This segment and one that begins where it ends.
+    pub fn followed_by(&self, next: &Self) -> Self {
+        let (Some(last), Some(first)) = (self.parts.last(), next.parts.first()) else {
+            return if self.parts.is_empty() { next.clone() } else { self.clone() };
+        };
+        // States keep apart: those of the second come after those of the first, but for the one that both have.
+        let (ending, starting) = (last.layer, first.layer);
+        let states = self.parts.iter().map(|part| part.from.max(part.to)).max().unwrap_or_default();
+        let (meeting, beyond) = (states + 1, states + 2);
+        let before =
+            self.parts.iter().map(|part| Part { to: if part.layer == ending { meeting } else { part.to }, ..*part });
+        let after = next.parts.iter().map(|part| Part {
+            layer: part.layer + self.hops,
+            from: if part.layer == starting { meeting } else { part.from + beyond },
+            to: part.to + beyond,
+            ..*part
+        });
+        Self {
+            parts: before.chain(after).collect(),
+            hops: self.hops + next.hops,
+            ways: self.ways.saturating_mul(next.ways),
+            bandwidth: self.bandwidth.min(next.bandwidth),
+            rate: self.rate.min(next.rate),
+            latency: self.latency.saturating_add(next.latency),
+            kept: if self.kept == Kept::One { Kept::One } else { next.kept },
+        }
     }
 
     /// The parts of one way, chosen at each fork by the greatest weight of a link; the weight may depend on which of
@@ -112,7 +152,7 @@ pub(super) fn settle(
     source: u32,
     targets: &[u32],
     steps: &[Step],
-    weight: impl FnMut(u32, u32) -> u64,
+    mut weight: impl FnMut(u32, u32) -> u64,
 ) -> Option<Segment> {
     if let Some(single) = single_way(source, targets, steps) {
         return Some(single);
@@ -125,47 +165,85 @@ pub(super) fn settle(
         *to = (*to).max(through);
     }
     let bandwidth = targets.iter().map(|&target| widest[target as usize]).max()?;
-    let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= bandwidth).collect();
-
-    let mut soonest = vec![u64::MAX; states];
-    soonest[source as usize] = 0;
-    for step in &wide {
-        let through = soonest[step.from as usize].saturating_add(step.latency);
-        let to = &mut soonest[step.to as usize];
-        *to = (*to).min(through);
-    }
-    let latency = targets.iter().map(|&target| soonest[target as usize]).min()?;
-    let on_time = |step: &&&Step| {
-        let start = soonest[step.from as usize];
-        start != u64::MAX && start.saturating_add(step.latency) == soonest[step.to as usize]
-    };
-
-    // Ways from a state to a target, then from the source to a state.
-    let mut onward = vec![0u64; states];
-    for &target in targets {
-        onward[target as usize] = u64::from(soonest[target as usize] == latency);
-    }
-    for step in wide.iter().rev().filter(on_time) {
-        let through = onward[step.to as usize].saturating_mul(step.multiple.out);
-        onward[step.from as usize] = onward[step.from as usize].saturating_add(through);
-    }
-    let ways = onward[source as usize];
-    let mut arrived = vec![0u64; states];
-    arrived[source as usize] = 1;
-    let mut parts = Vec::new();
-    for step in wide.iter().filter(on_time).filter(|step| onward[step.to as usize] > 0) {
-        let here = arrived[step.from as usize];
-        if here == 0 {
-            continue;
+    let mut asked: Vec<u64> = steps.iter().map(|step| step.bandwidth).filter(|&other| other < bandwidth).collect();
+    asked.push(bandwidth);
+    asked.sort_unstable_by_key(|&bandwidth| std::cmp::Reverse(bandwidth));
+    asked.dedup();
+    let mut best: Option<Segment> = None;
+    for least in asked {
+        let graph = Layered { states, source, targets };
+        let Some(segment) = graph.spread(steps, least, &mut weight) else { continue };
+        if best.as_ref().is_none_or(|best| segment.rate > best.rate) {
+            best = Some(segment);
         }
-        let to = &mut arrived[step.to as usize];
-        *to = to.saturating_add(here.saturating_mul(step.multiple.into));
-        let share = Share::new(here.saturating_mul(onward[step.to as usize]), ways).unwrap_or(Share::WHOLE);
-        parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share });
     }
-    let hops = steps.last()?.layer + 1;
-    let segment = Segment { parts: parts.into(), hops, ways, bandwidth, latency, kept: Kept::All };
-    Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
+    best
+}
+
+/// The states of a layered graph, and where ways in it start and end.
+struct Layered<'a> {
+    states: usize,
+    source: u32,
+    targets: &'a [u32],
+}
+
+impl Layered<'_> {
+    /// The flow over the soonest of the ways whose steps all have `least` bandwidth.
+    fn spread(&self, steps: &[Step], least: u64, weight: impl FnMut(u32, u32) -> u64) -> Option<Segment> {
+        let Self { states, source, targets } = *self;
+        let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= least).collect();
+        let mut soonest = vec![u64::MAX; states];
+        soonest[source as usize] = 0;
+        for step in &wide {
+            let through = soonest[step.from as usize].saturating_add(step.latency);
+            let to = &mut soonest[step.to as usize];
+            *to = (*to).min(through);
+        }
+        let latency = targets.iter().map(|&target| soonest[target as usize]).min()?;
+        let on_time = |step: &&&Step| {
+            let start = soonest[step.from as usize];
+            start != u64::MAX && start.saturating_add(step.latency) == soonest[step.to as usize]
+        };
+
+        // Ways from a state to a target, then from the source to a state.
+        let mut onward = vec![0u64; states];
+        for &target in targets {
+            onward[target as usize] = u64::from(soonest[target as usize] == latency);
+        }
+        for step in wide.iter().rev().filter(on_time) {
+            let through = onward[step.to as usize].saturating_mul(step.multiple.out);
+            onward[step.from as usize] = onward[step.from as usize].saturating_add(through);
+        }
+        let ways = onward[source as usize];
+        let mut arrived = vec![0u64; states];
+        arrived[source as usize] = 1;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut bandwidth = u64::MAX;
+        let mut rate = u64::MAX;
+        let mut carried = Share::WHOLE;
+        for step in wide.iter().filter(on_time).filter(|step| onward[step.to as usize] > 0) {
+            let here = arrived[step.from as usize];
+            if here == 0 {
+                continue;
+            }
+            let to = &mut arrived[step.to as usize];
+            *to = to.saturating_add(here.saturating_mul(step.multiple.into));
+            let share = Share::new(here.saturating_mul(onward[step.to as usize]), ways).unwrap_or(Share::WHOLE);
+            // Ways that differ only in what they have been through cross a link side by side.
+            let again = parts.last().is_some_and(|last| (last.layer, last.link) == (step.layer, step.link));
+            carried = if again { carried.plus(share) } else { share };
+            bandwidth = bandwidth.min(step.bandwidth);
+            rate = rate.min(if step.bandwidth == u64::MAX {
+                u64::MAX
+            } else {
+                carried.whole_of(Bandwidth(step.bandwidth)).0
+            });
+            parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share });
+        }
+        let hops = steps.last()?.layer + 1;
+        let segment = Segment { parts: parts.into(), hops, ways, bandwidth, rate, latency, kept: Kept::All };
+        Some(if ways > MOST_WAYS { narrowed(&segment, weight) } else { segment })
+    }
 }
 
 /// The usual case: one way, no choice.
@@ -183,6 +261,7 @@ fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
         parts.push(Part { link: step.link, layer: step.layer, from: step.from, to: step.to, share: Share::WHOLE });
     }
     segment.hops = u32::try_from(parts.len()).ok()?;
+    segment.rate = segment.bandwidth;
     segment.parts = parts.into();
     targets.contains(&state).then_some(segment)
 }
@@ -198,5 +277,5 @@ fn narrowed(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
             parts.push(Part { share: Share::WHOLE, ..*part });
         }
     }
-    Segment { parts: parts.into(), ways: 1, kept: Kept::One, ..*segment }
+    Segment { parts: parts.into(), ways: 1, rate: segment.bandwidth, kept: Kept::One, ..*segment }
 }

@@ -21,6 +21,8 @@ pub(super) struct ShapeNode {
     /// Host, relative to the host of the shape's first device.
     pub host: u32,
     pub is_rank: bool,
+    /// Whether its software passes on what is for others: NCCL's does, RCCL's does not.
+    pub relays: bool,
     /// Not a NIC that is known to lack GPUDirect RDMA.
     pub direct: bool,
 }
@@ -57,6 +59,7 @@ pub(super) struct Shape {
     inside: Vec<OnceLock<Box<Ways>>>,
     attachments: Vec<OnceLock<Box<Attachments>>>,
     twins: OnceLock<Twins>,
+    built: OnceLock<Option<Box<Shape>>>,
 }
 
 impl Shape {
@@ -83,7 +86,8 @@ impl Shape {
         }
         let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
-        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins: OnceLock::new() }
+        let (twins, built) = (OnceLock::new(), OnceLock::new());
+        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins, built }
     }
 
     /// Whether an island with this key has this shape.
@@ -118,6 +122,18 @@ impl Shape {
         &self.leaving[range]
     }
 
+    /// The shape with all links inside in service.
+    pub fn as_built(&self) -> &Self {
+        let built = self.built.get_or_init(|| {
+            self.key.links.iter().any(|link| link.failed).then(|| {
+                let links = self.key.links.iter().map(|&link| ShapeLink { failed: false, ..link }).collect();
+                let (nodes, ports) = (self.key.nodes.clone(), self.key.ports.clone());
+                Box::new(Self::new(ShapeKey { nodes, links, ports }))
+            })
+        });
+        built.as_deref().unwrap_or(self)
+    }
+
     /// Which devices may be interchanged.
     pub fn twins(&self) -> &Twins {
         self.twins.get_or_init(|| Twins::new(self))
@@ -126,7 +142,7 @@ impl Shape {
     /// A device as the forwarding rules see it on a path from `source`.
     pub fn at(&self, node: u32, source: u32, options: &RouteOptions) -> At {
         let device = self.node(node);
-        let may_relay = options.relays() && device.host == self.node(source).host;
+        let may_relay = options.relays() && self.takes_part(node) && device.host == self.node(source).host;
         At {
             kind: device.kind,
             is_source: false,
@@ -134,6 +150,12 @@ impl Shape {
             has_c2c: self.has_c2c[node as usize],
             carries: self.carries[node as usize],
         }
+    }
+
+    /// Whether a device is a rank whose software passes on what is for others.
+    pub fn takes_part(&self, node: u32) -> bool {
+        let device = self.node(node);
+        device.is_rank && device.relays
     }
 
     /// The ways from a device to all others of the island.

@@ -13,12 +13,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Router;
 use super::attach::{Attachment, entry, exit};
 use super::inside::Inside;
+use super::participants::{Participants, Relaying};
 use super::segment::{Kept, Segment, picos};
 use super::shape::Shape;
 use super::twins::Classes;
+use super::{Router, relay};
 use crate::{LinkId, NodeId, Picos};
 
 /// Pairs of devices whose ways through the network are looked at one by one.
@@ -97,9 +98,10 @@ impl Router<'_> {
 
     pub(super) fn transits_of(&self, devices: &[NodeId], most_pairs: usize, surveyed: Surveyed) -> Vec<Transit> {
         let mut kinds = self.kinds(devices);
+        let participants = Participants::new(devices);
         let pairs: usize = kinds.iter().map(|kind| kind.devices.len()).sum::<usize>().pow(2);
         if pairs <= most_pairs {
-            self.choose_ways(&mut kinds);
+            self.choose_ways(&mut kinds, &participants);
         } else {
             self.take_best_ways(&mut kinds);
         }
@@ -185,27 +187,34 @@ impl Router<'_> {
     }
 
     /// The ways that routes between all pairs choose.
-    fn choose_ways(&self, kinds: &mut [Kind]) {
+    fn choose_ways(&self, kinds: &mut [Kind], participants: &Participants) {
         for a in 0..kinds.len() {
             for b in 0..kinds.len() {
                 let Some(&from) = kinds[a].islands.first() else { continue };
                 // Another island of the same kind where there is one.
                 let to = if a == b { kinds[b].islands.get(1) } else { kinds[b].islands.first() };
                 if let Some(&to) = to {
-                    self.choose_between(kinds, (a, from), (b, to));
+                    self.choose_between(kinds, participants, (a, from), (b, to));
                 }
             }
             if let Some(&island) = kinds[a].islands.first() {
-                self.choose_between(kinds, (a, island), (a, island));
+                self.choose_between(kinds, participants, (a, island), (a, island));
             }
         }
     }
 
-    fn choose_between(&self, kinds: &mut [Kind], (a, from): (usize, u32), (b, to): (usize, u32)) {
+    fn choose_between(
+        &self,
+        kinds: &mut [Kind],
+        participants: &Participants,
+        (a, from): (usize, u32),
+        (b, to): (usize, u32),
+    ) {
+        let relaying = Relaying::Among(participants);
         let (sources, targets) = (kinds[a].devices.clone(), kinds[b].devices.clone());
         for &x in &sources {
             for &y in &targets {
-                let inside = from == to && (x == y || self.islands.shape(from).between(x, y, &self.options).is_some());
+                let inside = from == to && (x == y || self.inside(from, (x, y), relaying).is_some());
                 if inside {
                     continue;
                 }
@@ -314,7 +323,13 @@ impl Router<'_> {
         let mut marks = Marks { shape, classes, links: BTreeSet::new(), turns: BTreeSet::new() };
         let inside = shape.link_count();
         for (x, y) in classes.pairs(|device| kind.devices.binary_search(&device).is_ok()) {
-            let Some(way) = shape.between(x, y, &self.options) else { continue };
+            let way = shape.between(x, y, &self.options);
+            let place = |middle: u32| kind.devices.binary_search(&middle).ok().map(|place| place as u32);
+            if relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).is_some() {
+                // Two ways between others of the devices, one after the other: a device passes on anything.
+                continue;
+            }
+            let Some(way) = way else { continue };
             if way.segment.kept == Kept::One && classes.are_several() {
                 return None;
             }

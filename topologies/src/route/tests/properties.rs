@@ -9,7 +9,7 @@ use super::*;
 use crate::cluster;
 use crate::fabric::{Figures, Node, NodeKind};
 use crate::preset;
-use crate::route::{BufferPlace, Ecmp, GpuDirect, Hop, PeerAccess, Pxn, Share};
+use crate::route::{BufferPlace, Ecmp, GpuDirect, Hop, Participants, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, Picos};
 
 /// A host of random devices `d0`, `d1` …; NICs hang on it and lead nowhere.
@@ -140,10 +140,6 @@ fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
     let gpus: Vec<usize> = inner.iter().filter(|&&(_, node)| kind(node) == NodeKind::Gpu).map(|&(i, _)| i).collect();
     match gpus[..] {
         [] => worst(way),
-        [at] if way[..at].iter().all(nvlink) && way[at..].iter().all(nvlink) => {
-            // A bridge ends at a device by NVLink; it is no way out of it to anything else.
-            Some(PathClass::Nvb)
-        }
         [at] if kind(fabric.ends(way[0]).0) != NodeKind::Nic || way.len() > 1 => {
             let near = worst(&way[at..])? <= PathClass::P2c;
             let relay = way[..at].iter().all(nvlink) && !way[at..].iter().any(nvlink);
@@ -151,6 +147,136 @@ fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
         }
         _ => None,
     }
+}
+
+/// The flow over some ways of one length, all of which it shares.
+#[derive(Clone, Debug)]
+struct Best {
+    class: PathClass,
+    latency: Picos,
+    rate: u64,
+    shares: BTreeMap<LinkId, Share>,
+}
+
+/// Of ways of one class and length, those of at least some bandwidth and the lowest latency of these that carry most together;
+/// of equals those of the greatest bandwidth.
+fn most_together(fabric: &Fabric, class: PathClass, ways: &[Vec<LinkId>]) -> Option<Best> {
+    let width =
+        |way: &[LinkId]| way.iter().filter_map(|&link| fabric.link(link).bandwidth).min().map_or(u64::MAX, |b| b.0);
+    let latency = |way: &[LinkId]| way.iter().map(|&link| fabric.link(link).latency).sum::<Picos>();
+    let mut widths: Vec<u64> = ways.iter().map(|way| width(way)).collect();
+    widths.sort_unstable_by_key(|&width| Reverse(width));
+    let mut best: Option<Best> = None;
+    for least in widths {
+        let wide: Vec<_> = ways.iter().filter(|way| width(way) >= least).collect();
+        let soonest = wide.iter().map(|way| latency(way)).min()?;
+        let taken: Vec<_> = wide.into_iter().filter(|way| latency(way) == soonest).collect();
+        let mut counts: BTreeMap<LinkId, u64> = BTreeMap::new();
+        taken.iter().flat_map(|way| way.iter()).for_each(|&link| *counts.entry(link).or_default() += 1);
+        let whole = taken.len() as u64;
+        let reached = |(&link, &count): (&LinkId, &u64)| {
+            let bandwidth = fabric.link(link).bandwidth?.0;
+            Some((u128::from(bandwidth) * u128::from(whole) / u128::from(count)) as u64)
+        };
+        let rate = counts.iter().filter_map(reached).min().unwrap_or(u64::MAX);
+        let shares = counts.iter().map(|(&link, &count)| (link, Share::new(count, whole).unwrap())).collect();
+        if best.as_ref().is_none_or(|best| rate > best.rate) {
+            best = Some(Best { class, latency: soonest, rate, shares });
+        }
+    }
+    best
+}
+
+/// The links straight from one GPU to another by NVLink.
+fn straight(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
+    let gpus = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
+    let links = fabric.leaving(from).into_iter().filter(|&link| fabric.ends(link).1 == to);
+    let ways: Vec<_> =
+        links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| vec![link]).collect();
+    gpus.then(|| most_together(fabric, PathClass::Nvl, &ways)).flatten()
+}
+
+/// The route that the rules ask for, of all ways there are.
+fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
+    let all: Vec<_> =
+        all_ways(fabric, from, to).into_iter().filter_map(|way| Some((class_of_way(fabric, &way)?, way))).collect();
+    let key = all.iter().map(|(class, way)| (*class, way.len())).min();
+    let nearest = key.and_then(|key| {
+        let ways: Vec<_> =
+            all.into_iter().filter(|(class, way)| (*class, way.len()) == key).map(|(_, way)| way).collect();
+        most_together(fabric, key.0, &ways)
+    });
+    if nearest.as_ref().is_some_and(|way| way.class <= PathClass::Nvb) {
+        return nearest;
+    }
+    let built = {
+        let failed: Vec<LinkId> = fabric.links().filter(|(_, link)| link.failed).map(|(id, _)| id).collect();
+        let links = failed.into_iter().filter(|&link| fabric.ends(link) == (from, to));
+        let links: Vec<_> =
+            links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| vec![link]).collect();
+        let both = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
+        both.then(|| most_together(fabric, PathClass::Nvl, &links)).flatten().map_or(u64::MAX, |link| link.rate)
+    };
+    let relays: Vec<Best> = fabric
+        .gpus()
+        .iter()
+        .filter_map(|&middle| {
+            let (first, second) = (straight(fabric, from, middle)?, straight(fabric, middle, to)?);
+            let shares = first.shares.into_iter().chain(second.shares).collect();
+            let (latency, rate) = (first.latency + second.latency, first.rate.min(second.rate));
+            Some(Best { class: PathClass::Nvb, latency, rate, shares })
+        })
+        .collect();
+    let least = nearest.as_ref().map_or(0, |way| way.rate);
+    let permitted = relays.iter().filter(|way| least <= way.rate && way.rate <= built);
+    let relay = permitted.min_by_key(|way| (Reverse(way.rate), way.latency)).cloned();
+    relay.or(nearest).or_else(|| relays.into_iter().min_by_key(|way| (way.rate, way.latency)))
+}
+
+/// GPUs of one host, some of them joined by NVLinks of any width and each to a CPU by a narrower PCIe link.
+#[derive(Clone, Debug)]
+struct Mesh {
+    gpus: usize,
+    /// Ends, bandwidth and how many links of it lie side by side.
+    links: Vec<(usize, usize, u64, usize)>,
+}
+
+fn mesh() -> impl Strategy<Value = Mesh> {
+    (3usize..7).prop_flat_map(|gpus| {
+        let link = (0..gpus, 0..gpus, 20u64..200, 1usize..3);
+        prop::collection::vec(link, 1..16).prop_map(move |links| Mesh { gpus, links })
+    })
+}
+
+impl Mesh {
+    fn build(&self) -> Fabric {
+        let mut builder = FabricBuilder::new("mesh");
+        let host = builder.host("h");
+        let cpu = builder.node("cpu0", NodeKind::Cpu, host, Figures::None).unwrap();
+        let mut gpus = Vec::new();
+        for gpu in 0..self.gpus {
+            let gpu = builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, Figures::None).unwrap();
+            builder.link(gpu, cpu, &LinkSpec::symmetric(LinkKind::Pcie, Bandwidth::from_gbps(16.0), Picos(300_000)));
+            gpus.push(gpu);
+        }
+        for &(a, b, gbps, count) in self.links.iter().filter(|(a, b, ..)| a != b) {
+            for _ in 0..count {
+                let nvlink = LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth(gbps * 1_000_000_000), Picos(250_000));
+                builder.link(gpus[a], gpus[b], &nvlink);
+            }
+        }
+        builder.finish()
+    }
+}
+
+/// No two GPUs have a wider route in the second fabric than in the first.
+fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseError> {
+    let (here, there) = (Router::new(fabric, RouteOptions::default()), Router::new(worse, RouteOptions::default()));
+    for (&from, &to) in fabric.gpus().iter().flat_map(|from| fabric.gpus().iter().map(move |to| (from, to))) {
+        let (Ok(had), Ok(left)) = (here.path(from, to), there.path(from, to)) else { continue };
+        prop_assert!(left.bandwidth <= had.bandwidth || from == to, "{} to {}: {had:?} and {left:?}", from.0, to.0);
+    }
+    Ok(())
 }
 
 /// Flow into minus flow out of each device, as numbers over `2^16!`-free denominators: exact in i128 over the product.
@@ -279,30 +405,51 @@ proptest! {
         let router = Router::new(&fabric, RouteOptions::default());
         for (from, _) in fabric.nodes() {
             for (to, target) in fabric.nodes().filter(|&(to, _)| to != from) {
-                let mut ways: Vec<_> = all_ways(&fabric, from, to)
-                    .into_iter()
-                    .filter_map(|way| Some((class_of_way(&fabric, &way)?, way)))
-                    .map(|(class, way)| {
-                        let bandwidth = way.iter().map(|&link| fabric.link(link).bandwidth).min().unwrap();
-                        let latency: Picos = way.iter().map(|&link| fabric.link(link).latency).sum();
-                        ((class, way.len(), Reverse(bandwidth), latency), way)
-                    })
-                    .collect();
-                ways.sort();
                 let found = router.path(from, to);
-                let Some((key, _)) = ways.first() else {
+                let Some(best) = best_of_all(&fabric, from, to) else {
                     prop_assert!(found.is_err(), "{} {}", from.0, to.0);
                     continue;
                 };
                 let path = found.unwrap();
                 check(&fabric, from, to, &path);
-                prop_assert_eq!((path.class, path.latency), (key.0, key.3), "{} {} {:?}", from.0, to.0, target.kind);
-                let best: Vec<_> = ways.iter().take_while(|(other, _)| other == key).collect();
+                prop_assert_eq!((path.class, path.latency), (best.class, best.latency), "{} {} {:?}", from.0, to.0, target.kind);
+                prop_assert_eq!(path.bandwidth.map(|bandwidth| bandwidth.0), Some(best.rate));
                 for hop in &path.hops {
-                    let through = best.iter().filter(|(_, way)| way.contains(&hop.link)).count();
-                    prop_assert_eq!(Share::new(through as u64, best.len() as u64), Some(hop.share));
+                    prop_assert_eq!(best.shares.get(&hop.link), Some(&hop.share));
                 }
             }
+        }
+    }
+
+    /// Whatever a link's failure leaves to two devices, they had as much: no route gains bandwidth by it.
+    #[test]
+    fn no_route_is_widened_by_a_failed_link(mesh in mesh(), broken in any::<prop::sample::Index>()) {
+        let fabric = mesh.build();
+        let link = LinkId(broken.index(fabric.link_count()) as u32);
+        let broken = fabric.without_links(&[link, link.reverse()]);
+        no_route_is_wider(&fabric, &broken)?;
+    }
+
+    /// Nor does it by a slower link, and none loses bandwidth by a faster one.
+    #[test]
+    fn no_route_is_widened_by_a_slower_link(mesh in mesh(), slow in any::<prop::sample::Index>(), part in 0.05f64..1.0) {
+        let fabric = mesh.build();
+        let name = fabric.link_name(LinkId(slow.index(fabric.link_count()) as u32));
+        no_route_is_wider(&fabric, &fabric.slowed(&name, part).unwrap())?;
+    }
+
+    /// Nor by the loss of a GPU that does not take part, whose links are nobody's either.
+    #[test]
+    fn ranks_that_do_not_take_part_carry_nothing(mesh in mesh(), out in any::<prop::sample::Index>()) {
+        let fabric = mesh.build();
+        let out = fabric.gpus()[out.index(fabric.gpus().len())];
+        let others: Vec<NodeId> = fabric.gpus().iter().copied().filter(|&gpu| gpu != out).collect();
+        let without = fabric.without_devices(&[out]);
+        let (here, there) = (Router::new(&fabric, RouteOptions::default()), Router::new(&without, RouteOptions::default()));
+        let participants = Participants::new(&others);
+        for (&from, &to) in others.iter().flat_map(|from| others.iter().map(move |to| (from, to))) {
+            let path = here.path_among(&participants, from, to).ok();
+            prop_assert_eq!(path, there.path_among(&participants, from, to).ok());
         }
     }
 

@@ -146,7 +146,10 @@ fn bandwidth_goes_before_latency_and_equal_ways_share() {
     assert_eq!(taken(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
     let named = |names: &[&str], share| names.iter().map(|&name| (name.to_owned(), share)).collect::<Vec<_>>();
     assert_eq!(taken(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
-    assert_eq!(taken(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
+    // Four that hold each other up carry more than three that do not, and fewer than these where they do so much.
+    let fourth = Share { numerator: 1, denominator: 4 };
+    assert_eq!(taken(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m1", "m2", "m3"], fourth), 36.0, 10.0));
+    assert_eq!(taken(&[(10, 5), (7, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
 }
 
 #[test]

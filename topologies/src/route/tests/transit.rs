@@ -9,8 +9,8 @@ use super::*;
 use crate::route::inside::Inside;
 use crate::route::transit::Surveyed;
 use crate::route::twins::Pair;
-use crate::route::{Ecmp, Transit};
-use crate::{LinkId, NetworkSpec, Picos, cluster, preset};
+use crate::route::{Ecmp, Participants, Transit};
+use crate::{LinkId, LinkKind, NetworkSpec, Picos, cluster, preset};
 
 /// Links and turns of all islands.
 fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTreeSet<(LinkId, LinkId)>) {
@@ -28,32 +28,38 @@ fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTree
 /// Every link of every route between `devices` is counted, and every turn; latencies are no longer than those of routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
+    let participants = Participants::new(devices);
     let transits = router.transits_of(devices, most_pairs, Surveyed::OneOfTwins);
     let (links, turns) = passed(&router, &transits);
     let shortest = |latency: fn(&Transit) -> Option<Picos>| transits.iter().filter_map(latency).min();
     for (from, to) in devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to))) {
-        let Ok(path) = router.path_of_flow(from, to, 7) else { continue };
-        for hop in &path.hops {
+        let mut hops = Vec::new();
+        let Ok(summary) = router.route_among(&participants, (from, to), 7, &mut hops) else { continue };
+        for hop in &hops {
             let (start, end) = fabric.ends(hop.link);
             let trunk = router.forwards(start) && router.forwards(end);
             prop_assert!(trunk || links.contains(&hop.link), "{}", fabric.link_name(hop.link));
         }
         // A flow that spreads lists its links side by side.
         if matches!(options.ecmp, Ecmp::Hashed { .. }) {
-            for pair in path.hops.windows(2) {
-                let inside = !router.forwards(fabric.ends(pair[0].link).1);
+            for pair in hops.windows(2) {
+                // One of the devices that stands in for an NVLink passes on anything.
+                let (_, at) = fabric.ends(pair[0].link);
+                let relays =
+                    pair.iter().all(|hop| fabric.link(hop.link).kind == LinkKind::Nvlink) && devices.contains(&at);
+                let inside = !router.forwards(at) && !relays;
                 let turn = (pair[0].link, pair[1].link);
                 prop_assert!(!inside || turns.contains(&turn), "{turn:?}, at most {most_pairs} pairs");
             }
         }
-        if from != to && path.class != PathClass::Loc {
+        if from != to && summary.class != PathClass::Loc {
             let same_host = fabric.node(from).host == fabric.node(to).host;
-            let least = match (path.class == PathClass::Net, same_host) {
+            let least = match (summary.class == PathClass::Net, same_host) {
                 (true, _) => shortest(|transit| transit.between_islands),
                 (false, true) => shortest(|transit| transit.within_host),
                 (false, false) => shortest(|transit| transit.between_hosts),
             };
-            prop_assert!(least.is_some_and(|least| least <= path.latency), "{least:?} and {:?}", path.latency);
+            prop_assert!(least.is_some_and(|least| least <= summary.latency), "{least:?} and {:?}", summary.latency);
         }
     }
     Ok(())

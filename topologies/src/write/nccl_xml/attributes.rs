@@ -48,15 +48,9 @@ pub(super) fn is_bare(node: &Node) -> bool {
     fact(node, "class").is_some() && ["dev", "rank", "sm", "name"].iter().all(|name| fact(node, name).is_none())
 }
 
-/// Whether a GPU is AMD's.
-pub(super) fn is_amd(node: &Node) -> bool {
-    let gfx = gpu_figures(node).and_then(|figures| figures.compute_capability);
-    fact(node, "gcn").is_some() || gfx.is_some_and(|gfx| gfx >= 900)
-}
-
 /// The PCI class of a GPU that carries none.
 pub(super) fn class_of_gpu(node: &Node) -> &'static str {
-    if is_amd(node) { "0x120000" } else { "0x030200" }
+    if node.is_amd() { "0x120000" } else { "0x030200" }
 }
 
 /// Bus ids and numbers of all devices, made up where a device carries none.
@@ -211,7 +205,7 @@ pub(super) fn of_gpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     let node = fabric.node(id);
     let figures = gpu_figures(node);
     let capability = figures.and_then(|gpu| gpu.compute_capability);
-    let amd = is_amd(node);
+    let amd = node.is_amd();
     // RCCL's `sm` counts compute units, and `gcn` is the architecture.
     let sm = if amd { figures.and_then(|gpu| gpu.sm_count) } else { capability };
     let known = [

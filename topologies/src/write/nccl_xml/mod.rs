@@ -228,7 +228,7 @@ impl File<'_> {
             NodeKind::Cpu if own_cpu => ("0000:00:00.0".to_owned(), "0x068001".to_owned()),
             _ => return Err(no_words(&format!("the NVLink {}", self.fabric.link_name(id)))),
         };
-        let tag = if attributes::is_amd(self.fabric.node(gpu)) { "xgmi" } else { "nvlink" };
+        let tag = if self.fabric.node(gpu).is_amd() { "xgmi" } else { "nvlink" };
         let count = count_of(link, self.fabric.link(id.reverse()));
         self.empty(tag, &[pair("target", target), pair("count", count.to_string()), pair("tclass", class)])
     }

@@ -4,7 +4,7 @@
 //! one not yet visited: in a tree of switches (PCIe) and on NVSwitches no order loads them less.
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::{PathClass, Router};
+use fabricast_topologies::route::{Participants, PathClass, Router};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, NodeKind};
 use rustc_hash::FxHashMap;
 
@@ -69,16 +69,18 @@ impl NodeFacts {
         let least = capabilities.iter().copied().min().unwrap_or(0);
         let greatest = capabilities.iter().copied().max().unwrap_or(0);
         let cpu = cpu_of(fabric, router, gpus);
+        let participants = Participants::new(gpus);
         let mut walk = Walk {
             fabric,
             router,
+            participants: &participants,
             cpu,
             capability: least,
             loads: FxHashMap::default(),
             class: PathClass::Loc,
             best: 0.0,
         };
-        let order = nearest_first(router, gpus)?;
+        let order = nearest_first(router, &participants, gpus)?;
         for pair in order.windows(2) {
             walk.hop(pair[0], pair[1])?;
         }
@@ -177,7 +179,7 @@ fn cpu_of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
 }
 
 /// GPUs in an order of nearest neighbours, from the first; of equally near ones that of lower rank.
-fn nearest_first(router: &Router<'_>, gpus: &[NodeId]) -> Result<Vec<NodeId>, Uncovered> {
+fn nearest_first(router: &Router<'_>, participants: &Participants, gpus: &[NodeId]) -> Result<Vec<NodeId>, Uncovered> {
     let mut left: Vec<NodeId> = gpus.to_vec();
     let mut order = Vec::with_capacity(gpus.len());
     let mut at = match left.first() {
@@ -189,7 +191,7 @@ fn nearest_first(router: &Router<'_>, gpus: &[NodeId]) -> Result<Vec<NodeId>, Un
     while !left.is_empty() {
         let mut best: Option<(PathClass, usize)> = None;
         for (place, &gpu) in left.iter().enumerate() {
-            let class = router.path(at, gpu).map_err(|_| Uncovered::Apart)?.class;
+            let class = router.path_among(participants, at, gpu).map_err(|_| Uncovered::Apart)?.class;
             if best.is_none_or(|(known, _)| class < known) {
                 best = Some((class, place));
             }
@@ -208,6 +210,7 @@ fn nearest_first(router: &Router<'_>, gpus: &[NodeId]) -> Result<Vec<NodeId>, Un
 struct Walk<'a, 'f> {
     fabric: &'a Fabric,
     router: &'a Router<'f>,
+    participants: &'a Participants,
     cpu: Cpu,
     capability: u32,
     loads: FxHashMap<LinkId, f64>,
@@ -217,7 +220,7 @@ struct Walk<'a, 'f> {
 
 impl Walk<'_, '_> {
     fn hop(&mut self, from: NodeId, to: NodeId) -> Result<(), Uncovered> {
-        let path = self.router.path(from, to).map_err(|_| Uncovered::Apart)?;
+        let path = self.router.path_among(self.participants, from, to).map_err(|_| Uncovered::Apart)?;
         self.class = self.class.max(path.class);
         // Peers through an Intel CPU take a fifth more of PCIe (INTEL_P2P_OVERHEAD, src/graph/topo.h).
         let slow = path.class == PathClass::Phb && self.cpu == Cpu::Intel;
