@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 
 use super::hardware::{self, NVLINK_DIRECT, PCIE_HOP, SOCKET_HOP};
 use super::spec::DEFAULT_HOST;
-use crate::Bandwidth;
 use crate::error::{Origin, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NodeId, NodeKind};
 use crate::gpus::{self, GpuModel, name};
+use crate::{Bandwidth, LineIndex};
 
 /// Most GPUs of a host.
 const MOST: usize = 1024;
