@@ -227,6 +227,37 @@ pub fn combination(
     }
 }
 
+/// Protocols over which a search within a restriction tries an algorithm for a collective; none where it does not try the algorithm.
+pub(crate) fn protocols(
+    collective: Collective,
+    algorithm: Algorithm,
+    abilities: &Abilities,
+    restriction: &Restriction,
+) -> impl Iterator<Item = Protocol> {
+    let Restriction { algorithms, protocols, library, .. } = restriction;
+    let is_chosen = algorithm.supports(collective) && (algorithms.is_empty() || algorithms.contains(&algorithm));
+    Protocol::ALL.into_iter().filter(move |&protocol| {
+        let is_wanted = is_chosen && (protocols.is_empty() || protocols.contains(&protocol));
+        let runs = library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
+        is_wanted && runs && combination(algorithm, protocol, collective, abilities).is_ok()
+    })
+}
+
+/// The smallest call for which a search tries so many blocks of kernels that are made of schedules.
+pub(crate) fn least_bytes(blocks: u16) -> Bytes {
+    if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * ENOUGH_FOR_A_BLOCK.0) }
+}
+
+/// Channel counts that a search tries for a call of a software where none is given; of the greatest ones only as many as small calls
+/// can fill.
+pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16] {
+    let of_kernels = CHANNELS_OF_KERNELS.partition_point(|&blocks| least_bytes(blocks) <= bytes);
+    match software {
+        Software::Kernels => &CHANNELS_OF_KERNELS[..of_kernels],
+        Software::Nccl | Software::Mpi => &CHANNELS,
+    }
+}
+
 /// All strategies of a software for a collective of so many bytes within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(
@@ -235,31 +266,16 @@ pub fn candidates(
     restriction: &Restriction,
     (software, bytes): (Software, Bytes),
 ) -> Vec<Strategy> {
-    let of_kernels = CHANNELS_OF_KERNELS.partition_point(|&blocks| {
-        blocks <= CHANNELS[CHANNELS.len() - 1] || u64::from(blocks) * ENOUGH_FOR_A_BLOCK.0 <= bytes.0
-    });
-    let chosen = |algorithm: Algorithm| match restriction.algorithms.as_slice() {
-        [] => !algorithm.is_of_messages(collective) || restriction.library.is_some_and(Offer::sends_messages),
-        list => list.contains(&algorithm),
-    };
     let mut found = Vec::new();
     for algorithm in Algorithm::ALL {
-        if !algorithm.supports(collective) || !chosen(algorithm) {
-            continue;
-        }
-        for protocol in Protocol::ALL {
-            let wanted = restriction.protocols.is_empty() || restriction.protocols.contains(&protocol);
-            let runs = restriction.library.is_none_or(|offer| offer.runs(algorithm, protocol, collective));
-            if !wanted || !runs || combination(algorithm, protocol, collective, abilities).is_err() {
-                continue;
-            }
+        for protocol in protocols(collective, algorithm, abilities, restriction) {
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // Signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
+                // Copies take whichever engine is free, on however many channels.
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
-                (_, []) if software == Software::Kernels => &CHANNELS_OF_KERNELS[..of_kernels],
-                (_, []) => &CHANNELS,
+                (_, []) => channel_counts(software, bytes),
                 (_, given) => given,
             };
             found.extend(channels.iter().map(|&channels| Strategy {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_planner::library::Chooser;
-use fabricast_planner::plan::{Effort, Plan, PlanRequest, Priced, Row, Watcher, plan_with};
+use fabricast_planner::plan::{Effort, NotTried, Plan, PlanRequest, Priced, Row, SearchSpace, Watcher, plan_with};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Look, Table, Tone, Unit, Value};
@@ -84,19 +84,44 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     for (_, reason) in &found.left_out {
         output.warn(reason);
     }
+    let space = SearchSpace::of(&request);
     let answer = match output.format {
         Format::Json => output::json(&PlanJson::new(
             &found,
             &fabric,
-            &Made { request: &request, hosts, asked: Asked::of(args), offer: own, exceeded },
+            &Made { request: &request, hosts, asked: Asked::of(args), offer: own, exceeded, space: &space },
         ))?,
-        Format::Text => text(&found, &fabric, &heading(&found, &request, hosts), &output.look()),
+        Format::Text => {
+            let table = text(&found, &fabric, &heading(&found, &request, hosts), &output.look());
+            format!("{table}{}", searched(&space))
+        }
         Format::Csv => super::csv(&csv(&found, &fabric))?,
     };
     match chart {
         Some(chart) => output.write_with(&answer, Some((chart.path, &chart.draw(&found)?))),
         None => output.write(&answer),
     }
+}
+
+/// Channel counts that competed, and what did not compete though it runs.
+fn searched(space: &SearchSpace) -> String {
+    let mut lines = String::new();
+    let counts: Vec<String> = space.channels.iter().map(u16::to_string).collect();
+    let mut of_library = None;
+    for one in &space.not_tried {
+        match one {
+            NotTried::OtherChannels => {
+                lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
+            }
+            NotTried::ManyChannels { .. } => lines.push_str(&format!("not tried: {one}\n")),
+            NotTried::NotOfLibrary { library, .. } | NotTried::OutOfReach(library) => of_library = Some(library),
+            NotTried::Impossible { .. } => {}
+        }
+    }
+    if let Some(library) = of_library {
+        lines.push_str(&format!("not tried: strategies that {library} does not run (--format json lists them)\n"));
+    }
+    lines
 }
 
 /// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fabricast_planner::library::{Chooser, Offer};
-use fabricast_planner::plan::{Plan, PlanRequest, Priced, Range, Row, for_library};
-use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_planner::plan::{NotTried, Plan, PlanRequest, Priced, Range, Row, SearchSpace, Tried, for_library};
+use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric};
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub struct Made<'a> {
     pub offer: Option<Offer>,
     /// The smallest size that a GPU's memory does not hold.
     pub exceeded: Option<Exceeded>,
+    /// What competed.
+    pub space: &'a SearchSpace,
 }
 
 /// Which fabric was asked for.
@@ -79,6 +81,33 @@ pub struct PlanJson<'a> {
     /// What the library does by itself below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beyond: Vec<RangeJson>,
+    searched: SearchedJson,
+}
+
+/// What competes for the rows, and what does not.
+#[derive(Serialize)]
+struct SearchedJson {
+    channels: Vec<u16>,
+    strategies: Vec<TriedJson>,
+    not_tried: Vec<NotTriedJson>,
+}
+
+#[derive(Serialize)]
+struct TriedJson {
+    collective: Collective,
+    algorithm: &'static str,
+    protocols: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct NotTriedJson {
+    collective: Option<Collective>,
+    algorithm: Option<&'static str>,
+    /// Null: over any.
+    protocols: Option<Vec<&'static str>>,
+    /// Null: on any number.
+    channels: Option<u16>,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -96,8 +125,9 @@ struct RowJson {
     /// By how much the interval of the library's choice, which is the pick therefore, overlaps with that of the fastest;
     /// null where the pick is the fastest.
     kept_for_overlap: Option<f64>,
-    /// Where the library's choice or that of neighbouring sizes is the pick.
-    fastest: Option<PricedJson>,
+    /// The fastest of all that compete (`searched`); another than the pick where fewer channels, the library's choice or that of
+    /// neighbouring sizes are preferred.
+    fastest: PricedJson,
     /// In a plan that chooses from more than the library runs, where it is not the pick: what stands in the library's table, the best
     /// that it runs where that is clearly faster than its own choice.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +187,34 @@ impl<'a> PlanJson<'a> {
             between: rows(&plan.between),
             ranges: plan.ranges.iter().map(RangeJson::from).collect(),
             beyond: plan.beyond.iter().map(RangeJson::from).collect(),
+            searched: SearchedJson::of(made.space),
+        }
+    }
+}
+
+impl SearchedJson {
+    fn of(space: &SearchSpace) -> Self {
+        let names = |protocols: &[Protocol]| protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>();
+        let tried = |one: &Tried| TriedJson {
+            collective: one.collective,
+            algorithm: one.algorithm.name(),
+            protocols: names(&one.protocols),
+        };
+        let not_tried = |one: &NotTried| {
+            let (collective, algorithm) = match one {
+                NotTried::Impossible { collective, algorithm, .. }
+                | NotTried::NotOfLibrary { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                NotTried::ManyChannels { .. } | NotTried::OutOfReach(_) | NotTried::OtherChannels => (None, None),
+            };
+            let protocols =
+                if let NotTried::NotOfLibrary { protocols, .. } = one { Some(names(protocols)) } else { None };
+            let channels = if let NotTried::ManyChannels { channels, .. } = one { Some(*channels) } else { None };
+            NotTriedJson { collective, algorithm, protocols, channels, reason: one.to_string() }
+        };
+        Self {
+            channels: space.channels.clone(),
+            strategies: space.tried.iter().map(tried).collect(),
+            not_tried: space.not_tried.iter().map(not_tried).collect(),
         }
     }
 }
@@ -186,7 +244,7 @@ impl RowJson {
             runner_up: row.runner_up.map(priced),
             library_default: library_default::Json::of(row),
             kept_for_overlap: library_default::overlap(row),
-            fastest: row.preference.passed_over().copied().map(priced),
+            fastest: priced(row.fastest),
             best_of_library: best_of_library.filter(|best| best.strategy != row.pick.strategy).map(priced),
         }
     }

@@ -10,6 +10,7 @@ mod bad_measurements;
 mod chromium;
 mod compare;
 mod exports;
+mod fastest;
 mod files;
 mod formats;
 mod golden_tables;

@@ -13,6 +13,7 @@ mod crossovers;
 mod damaged;
 mod devices;
 mod engine;
+mod fastest;
 mod flows;
 mod folding;
 mod formats;

@@ -209,27 +209,6 @@ impl Algorithm {
         self == Self::Pat
     }
 
-    /// Whether it is one that MPIs take for their messages, which a search tries for an MPI, or where it is asked for: what else
-    /// there is for the collective takes fewer steps or bytes.
-    #[must_use]
-    pub fn is_of_messages(self, collective: Collective) -> bool {
-        match self {
-            Self::RecursiveDoubling => collective == Barrier,
-            Self::Linear
-            | Self::LinearSync
-            | Self::Knomial
-            | Self::BinaryTree
-            | Self::InOrderTree
-            | Self::SplitTree
-            | Self::Chains
-            | Self::NeighbourExchange
-            | Self::Butterfly
-            | Self::ReduceThenBroadcast
-            | Self::ReduceThenScatter => true,
-            _ => false,
-        }
-    }
-
     /// Whether a schedule on several channels does on the first of them what one of a single channel does, with smaller
     /// chunks (a double tree has both of its trees on a single channel, and a buffer that is one message on a single
     /// channel is many on several).

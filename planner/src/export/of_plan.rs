@@ -43,7 +43,7 @@ impl From<&Row> for SavedRow {
                 ..(*priced).into()
             }),
             best_of_library: None,
-            fastest: row.preference.passed_over().map(|&fastest| fastest.into()),
+            fastest: Some(row.fastest.into()),
             runner_up: row.runner_up.map(SavedPick::from),
             bound_us: Some(row.bound.time.us()),
             binds: None,

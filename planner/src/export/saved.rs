@@ -92,7 +92,7 @@ pub struct SavedRow {
     pub library_default: Option<SavedPick>,
     /// The best that the library can run, where the pick is something else.
     pub best_of_library: Option<SavedPick>,
-    /// The fastest by prediction, where the library's choice or a neighbour's was preferred.
+    /// The fastest of all candidates; plans of earlier versions name it only where the library's choice or a neighbour's was preferred.
     pub fastest: Option<SavedPick>,
     /// The second best.
     pub runner_up: Option<SavedPick>,

@@ -55,12 +55,6 @@ impl Offer {
         }
     }
 
-    /// Whether its collectives are made of two-sided messages.
-    #[must_use]
-    pub fn sends_messages(self) -> bool {
-        matches!(self.library, Library::OpenMpi(_))
-    }
-
     /// The most channels that it divides a message among; `None`: as many as are tried.
     #[must_use]
     pub fn most_channels(self) -> Option<u16> {

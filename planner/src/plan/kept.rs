@@ -30,6 +30,17 @@ impl Kept {
         pairs
     }
 
+    /// The fastest of all; of several the one of fewest channels.
+    pub(super) fn fastest(&self) -> Option<Priced> {
+        let all = self.pairs.iter().flatten();
+        all.min_by_key(|p| (p.time, p.strategy.channels, p.strategy)).copied()
+    }
+
+    /// Whether a strategy with this lower bound could be faster than all that were simulated.
+    pub(super) fn may_lead(&self, least: Picos) -> bool {
+        self.fastest().is_none_or(|fastest| least < fastest.time)
+    }
+
     /// Whether a strategy that takes at least `least` could still be the pick or the runner-up.
     pub(super) fn can_matter(&self, least: Picos, strategy: Strategy) -> bool {
         self.latest(strategy).is_none_or(|latest| least <= latest)

@@ -111,6 +111,10 @@ pub(super) fn stand_in(
         }
     }
     row.pairs.sort_by_key(|pair| (pair.counted().time, pair.strategy));
+    let is_measured = |one: &Priced| row.pairs.iter().any(|pair| pair.measured.is_some() && pair.is_pair_of(one));
+    let predicted = Some(row.fastest).filter(|fastest| !is_measured(fastest));
+    let fastest = row.pairs.iter().copied().chain(predicted).min_by_key(|one| one.counted().time);
+    row.fastest = fastest.unwrap_or(row.fastest);
     if let [first, rest @ ..] = row.pairs.as_slice() {
         row.pick = *first;
         row.runner_up = rest.first().copied();

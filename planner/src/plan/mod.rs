@@ -12,6 +12,7 @@ mod preference;
 mod ranges;
 mod recent;
 mod search;
+mod space;
 mod steady;
 mod templates;
 
@@ -34,6 +35,7 @@ pub use preference::{MOST_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, Stretch};
 pub(crate) use search::plan_within;
 pub use search::{Watcher, least_time, plan, plan_with, prices};
+pub use space::{NotTried, SearchSpace, Tried};
 
 /// What to plan.
 #[derive(Clone, Copy)]
@@ -136,10 +138,13 @@ pub struct Row {
     pub bytes: Bytes,
     /// What bandwidths count: nccl-tests' size. Only an all_to_allv's differs from `bytes`.
     pub size: Bytes,
-    /// The strategy to take: the fastest, or the library's default where it is not told which of the two is.
+    /// The strategy to take: the fastest, or one with fewer channels that is slower by no more than those are worth, or the library's
+    /// default where it is not told which of the two is faster.
     pub pick: Priced,
     /// Why it is the pick.
     pub preference: Preference,
+    /// The fastest of all candidates, whatever is preferred to it: no strategy that the search tries is done sooner.
+    pub fastest: Priced,
     /// The best strategy of another algorithm or protocol; where the library's default is the pick, the fastest.
     pub runner_up: Option<Priced>,
     /// What no schedule can beat.

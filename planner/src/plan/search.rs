@@ -189,6 +189,7 @@ impl<'a> RowPlanner<'a> {
             size: bytes,
             pick,
             preference: Preference::Fastest,
+            fastest: pick,
             runner_up: None,
             bound: search.bound.clone(),
             pairs: vec![pick],
@@ -262,7 +263,7 @@ fn bounds_of(request: &PlanRequest<'_>) -> Bounds {
     Bounds::new(fabric, router, placement, root).with(restriction.in_network)
 }
 
-fn abilities_of(request: &PlanRequest<'_>) -> Abilities {
+pub(super) fn abilities_of(request: &PlanRequest<'_>) -> Abilities {
     let PlanRequest { fabric, router, placement, restriction, ranks_per_node, .. } = *request;
     Abilities::of(fabric, router, placement, ranks_per_node, restriction.in_network)
 }
@@ -359,6 +360,10 @@ impl<'a> Search<'a> {
             } else if let Some(again) = put_off.iter().position(|&(least, s)| !kept.is_settled(least, s)) {
                 open.insert(put_off.remove(again));
                 continue;
+            } else if let Some(faster) = put_off.iter().position(|&(least, _)| kept.may_lead(least)) {
+                // Not worth its channels, and still perhaps the fastest.
+                let (least, strategy) = put_off.remove(faster);
+                (least, strategy, kept.latest(strategy))
             } else if let Some((place, limit)) = kept.preferable(&passed_over).filter(|_| picky) {
                 let (least, strategy) = passed_over.remove(place);
                 (least, strategy, Some(limit))
@@ -410,8 +415,8 @@ impl<'a> Search<'a> {
             }
         }
         let pairs = kept.best();
-        let mut fastest = pairs.iter().copied();
-        let Some(pick) = fastest.next() else {
+        let mut best = pairs.iter().copied();
+        let (Some(pick), Some(fastest)) = (best.next(), kept.fastest()) else {
             let possible = possible(self.call.collective, &self.abilities);
             return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
         };
@@ -421,7 +426,8 @@ impl<'a> Search<'a> {
             size: self.matrix.as_ref().map_or(self.call.bytes, Matrix::size),
             pick,
             preference: Preference::Fastest,
-            runner_up: fastest.next(),
+            fastest: if pick.time == fastest.time { pick } else { fastest },
+            runner_up: best.next(),
             bound: self.bound.clone(),
             pairs,
             library_default: None,

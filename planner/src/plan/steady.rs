@@ -147,6 +147,7 @@ mod tests {
             size: Bytes(bytes),
             pick: pairs[0],
             preference: Preference::Fastest,
+            fastest: pairs[0],
             runner_up: pairs.get(1).copied(),
             bound: Bound { time: Picos(1), transfer: Picos(1), set_by: BoundSource::Latency },
             pairs,

@@ -1,0 +1,145 @@
+//! The search space of a plan: strategies that compete, and those that do not, with the reasons.
+//!
+//! Of the strategies that compete the search discards by lower bounds alone, so none of them is faster than [`super::Row::fastest`].
+//! Other channel counts and chunks can be simulated, and may be faster.
+
+use fabricast_sim::profile::Software;
+use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::Bytes;
+
+use super::PlanRequest;
+use crate::algorithm::Algorithm;
+use crate::library::Library;
+use crate::strategy::{Mismatch, channel_counts, combination, least_bytes, protocols};
+
+/// Strategies that compete in a plan, and those that do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchSpace {
+    /// Algorithms and their protocols, by collective.
+    pub tried: Vec<Tried>,
+    /// Channel counts of each of them; copies by copy engines and barriers take the same time on any number.
+    pub channels: Vec<u16>,
+    /// Strategies that do not compete.
+    pub not_tried: Vec<NotTried>,
+}
+
+/// An algorithm that competes for a collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The collective.
+    pub collective: Collective,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Over which protocols.
+    pub protocols: Vec<Protocol>,
+}
+
+/// Strategies that do not compete, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTried {
+    /// The algorithm does not run on the fabric over any protocol.
+    #[error("{algorithm} for {collective}: {reason}")]
+    Impossible {
+        /// The collective.
+        collective: Collective,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Why not.
+        reason: Mismatch,
+    },
+    /// The library that picks are restricted to does not run the algorithm over these protocols.
+    #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
+    NotOfLibrary {
+        /// The collective.
+        collective: Collective,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocols.
+        protocols: Vec<Protocol>,
+        /// The library.
+        library: Library,
+    },
+    /// So many channels, for calls of fewer bytes.
+    #[error("{channels} channels for calls below {bytes}: many blocks cost small calls time that no profile predicts")]
+    ManyChannels {
+        /// The channels.
+        channels: u16,
+        /// Calls of as many bytes or more are tried on them.
+        bytes: Bytes,
+    },
+    /// Channel counts that a table or a setting of the library that picks are restricted to does not reach at some sizes.
+    #[error("channel counts that {0} cannot be told to use for a call")]
+    OutOfReach(Library),
+    /// Channel counts that are not in the list.
+    #[error("other channel counts: name them with --channels")]
+    OtherChannels,
+}
+
+fn names(protocols: &[Protocol]) -> String {
+    protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
+}
+
+impl SearchSpace {
+    /// The space of a request. What its restriction leaves out by name is not listed.
+    #[must_use]
+    pub fn of(request: &PlanRequest<'_>) -> Self {
+        let (abilities, restriction) = (super::search::abilities_of(request), request.restriction);
+        let mut space = Self { tried: Vec::new(), channels: Vec::new(), not_tried: Vec::new() };
+        for &collective in request.collectives {
+            let is_named = |algorithm: &Algorithm| {
+                let named = &restriction.algorithms;
+                algorithm.supports(collective) && (named.is_empty() || named.contains(algorithm))
+            };
+            for algorithm in Algorithm::ALL.into_iter().filter(is_named) {
+                let tried: Vec<Protocol> = protocols(collective, algorithm, &abilities, restriction).collect();
+                let runs = |protocol: Protocol| combination(algorithm, protocol, collective, &abilities);
+                let is_named = |p: &Protocol| restriction.protocols.is_empty() || restriction.protocols.contains(p);
+                let mut named = Protocol::ALL.into_iter().filter(is_named);
+                let left: Vec<Protocol> =
+                    named.clone().filter(|&protocol| runs(protocol).is_ok() && !tried.contains(&protocol)).collect();
+                // (The protocol that most algorithms have tells the reason that is not the protocol's own.)
+                let simple = named.clone().find(|&protocol| protocol == Protocol::Simple).or_else(|| named.next());
+                match (simple.map(runs), restriction.library) {
+                    (Some(Err(reason)), _) if tried.is_empty() && left.is_empty() => {
+                        space.not_tried.push(NotTried::Impossible { collective, algorithm, reason });
+                    }
+                    (_, Some(offer)) if !left.is_empty() => {
+                        let (protocols, library) = (left, offer.library);
+                        space.not_tried.push(NotTried::NotOfLibrary { collective, algorithm, protocols, library });
+                    }
+                    _ => {}
+                }
+                if !tried.is_empty() {
+                    space.tried.push(Tried { collective, algorithm, protocols: tried });
+                }
+            }
+        }
+        space.add_channels(request);
+        space
+    }
+
+    fn add_channels(&mut self, request: &PlanRequest<'_>) {
+        let restriction = request.restriction;
+        if let (Some(offer), Some(_)) = (restriction.library, request.library) {
+            self.not_tried.push(NotTried::OutOfReach(offer.library));
+        }
+        self.channels.clone_from(&restriction.channels);
+        if !self.channels.is_empty() {
+            return;
+        }
+        if restriction.library.and_then(crate::library::Offer::most_channels) == Some(1) {
+            self.channels.push(1);
+            return;
+        }
+        let software = request.profile.software();
+        self.channels.extend(channel_counts(software, Bytes::MAX));
+        let smallest = request.sizes.iter().copied().min().unwrap_or(Bytes::MAX);
+        if software == Software::Kernels {
+            let few = channel_counts(software, smallest);
+            let many = self.channels.iter().filter(|channels| !few.contains(channels));
+            self.not_tried
+                .extend(many.map(|&channels| NotTried::ManyChannels { channels, bytes: least_bytes(channels) }));
+        }
+        self.not_tried.push(NotTried::OtherChannels);
+    }
+}

@@ -1,0 +1,61 @@
+//! The fastest candidate of `plan` is never slower than what `simulate` runs.
+
+use serde_json::Value;
+
+use crate::run::json;
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap()
+}
+
+fn micros(value: &Value) -> f64 {
+    value["time_us"].as_f64().unwrap()
+}
+
+/// What the plan says it tries, each simulated on the channels that `simulate` takes by itself.
+fn no_strategy_is_faster(call: &str, bytes: &str) {
+    let plan = json(&format!("plan {call} --sizes {bytes}..{bytes}"));
+    let row = &plan["rows"][0];
+    let fastest = micros(&row["fastest"]);
+    assert!(fastest <= micros(row), "{call}: {row}");
+    let tried = plan["searched"]["strategies"].as_array().unwrap();
+    assert!(tried.len() > 3, "{tried:?}");
+    for one in tried {
+        for protocol in one["protocols"].as_array().unwrap() {
+            let strategy = format!("--algorithm {} --protocol {}", text(one, "algorithm"), protocol.as_str().unwrap());
+            let run = json(&format!("simulate {call} --bytes {bytes} {strategy}"));
+            assert!(plan["searched"]["channels"].as_array().unwrap().contains(&run["channels"]), "{strategy}: {run}");
+            assert!(fastest <= micros(&run), "{call} {strategy}: {} us, and the fastest is {row}", micros(&run));
+        }
+    }
+}
+
+#[test]
+fn small_calls_with_a_root_take_the_algorithms_of_messages_where_these_are_faster() {
+    let call = "--fabric hgx-h100 --nodes 4 --network fat_tree --collective reduce";
+    no_strategy_is_faster(call, "1KiB");
+    let plan = json(&format!("plan {call} --sizes 1KiB..1KiB"));
+    let simulated = json(&format!("simulate {call} --bytes 1KiB --algorithm linear"));
+    assert!(micros(&plan["rows"][0]["fastest"]) <= micros(&simulated));
+}
+
+#[test]
+fn broadcasts_and_gathers_are_no_slower_than_any_simulated() {
+    no_strategy_is_faster("--fabric dgx-a100 --nodes 2 --collective broadcast", "64KiB");
+    no_strategy_is_faster("--fabric mi300x --collective all_gather", "4MiB");
+}
+
+#[test]
+fn what_is_not_tried_is_said() {
+    let plan = json("plan --fabric hgx-h200 --collective all_reduce --library nccl-2.28.9 --sizes 1KiB..1KiB");
+    let left = plan["searched"]["not_tried"].as_array().unwrap();
+    let of = |algorithm: &str| left.iter().find(|one| one["algorithm"] == algorithm).unwrap();
+    assert!(text(of("hierarchical"), "reason").contains("there is one host"), "{left:?}");
+    assert!(text(of("one_shot"), "reason").contains("nccl-2.28.9 does not run it"), "{left:?}");
+    assert!(left.iter().any(|one| text(one, "reason").contains("other channel counts")), "{left:?}");
+    let kernels =
+        json("plan --fabric hgx-h100 --gpus 2 --profile kernels-h100 --collective all_reduce --sizes 1KiB..4MiB:4096");
+    let left = kernels["searched"]["not_tried"].as_array().unwrap();
+    let channels: Vec<&Value> = left.iter().map(|one| &one["channels"]).filter(|one| !one.is_null()).collect();
+    assert_eq!(channels, [64, 128]);
+}
