@@ -9,7 +9,7 @@ use fabricast_topologies::Bytes;
 use fabricast_validate::execute::nvshmem::Way;
 use fabricast_validate::kernel::{Carrier, GridShape};
 
-use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, WhatIfArgs};
+use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, VerifyArgs, WhatIfArgs};
 
 /// Strategies on this machine's GPUs.
 #[derive(Debug, Args)]
@@ -27,6 +27,8 @@ pub struct GpuRunArgs {
     /// Run this schedule file: fabricast's JSON, MSCCL XML or an MSCCL++ plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "plan"])]
     pub schedule: Option<PathBuf>,
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     /// Run every row of a plan: what `plan --format json` wrote
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes"])]
     pub plan: Option<PathBuf>,

@@ -34,7 +34,8 @@ pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
 pub use report::ReportArgs;
 pub use shared::{
-    Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs, WhatIfArgs,
+    Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs,
+    VerifyArgs, WhatIfArgs,
 };
 #[cfg(test)]
 pub use shell::every_command;
@@ -197,6 +198,8 @@ pub struct SimulateArgs {
     /// Run this schedule file instead of a generated one: fabricast's JSON, MSCCL XML or an MSCCL++ plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "sizes", "root", "in_place", "matrix", "grid"])]
     pub schedule: Option<PathBuf>,
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     /// Run timed flows instead of a collective: CSV with the header `src,dst,bytes,start_us`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path"])]
     pub flows: Option<PathBuf>,

@@ -252,6 +252,14 @@ pub enum Processes {
     Single,
 }
 
+/// Whether schedules are verified.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Take schedules as they are: do not first prove that they compute their collective, without races and deadlocks
+    #[arg(long)]
+    pub no_verify: bool,
+}
+
 /// What differs from the healthy fabric.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "What if")]

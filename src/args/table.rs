@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 
 use super::shared::collective_choice;
-use super::{ClusterArgs, CollectiveChoice, CostArgs, LibraryArgs, PlanArgs, Sizes};
+use super::{ClusterArgs, CollectiveChoice, CostArgs, LibraryArgs, PlanArgs, Sizes, VerifyArgs};
 
 /// A plan is made, or two are compared.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub struct TableArgs {
     /// What to write it as
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Option<TableFormat>,
+    #[command(flatten)]
+    pub verify: VerifyArgs,
     /// List where the table departs from the library's own choice, with the gain predicted, the band around it and, where
     /// both were measured, the gain measured; with --to it needs -o, for the file
     #[arg(long)]

@@ -33,6 +33,7 @@ pub mod study;
 mod summary;
 pub mod table;
 mod trace;
+mod verified;
 
 use fabricast_reports::format::grouped;
 use fabricast_reports::table::Table;

@@ -104,13 +104,12 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
                 output.write(&format!("ok: {name} computes {} of {ranks} in {operations}", call.collective))
             }
         },
-        Err(fault) if fault.kind == FaultKind::TooLarge => Err(Failure::input(fault.to_string())),
         Err(fault) => {
-            if output.format == output::Format::Json {
+            if output.format == output::Format::Json && fault.kind != FaultKind::TooLarge {
                 let proof = Proof { ok: false, operations: schedule.operation_count().into() };
                 output.write_json(&Refutation { proof, fields: &fault, fault: &fault })?;
             }
-            Err(Failure::Failed(format!("the schedule is wrong: {fault}")))
+            Err(super::verified::failure(&fault))
         }
     }
 }

@@ -18,7 +18,7 @@ use super::critical::{CriticalPath, StepJson};
 use super::links::{self, LinkJson};
 use super::load::{self, LoadJson};
 use super::memory::Exceeded;
-use super::{binds, counted, strategy, trace};
+use super::{binds, counted, strategy, trace, verified};
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
@@ -54,7 +54,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let generator: Box<dyn Generate + Send + Sync> = match &args.schedule {
         Some(path) => {
             let bytes = args.call.bytes.map(|size| args.call.whole(size)).transpose()?;
-            Box::new(super::schedule::read(path)?.scaled(bytes))
+            Box::new(verified::read(path, bytes, &args.verify)?)
         }
         None => {
             let place =
@@ -84,6 +84,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         .with_matrix(generator.header().matrix().as_ref());
     let bound = bounds.of(&call);
     let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
+    answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
     answer.binds = binds::of_run(&timeline, &fabric, late(&delays, placement));
     answer.memory_exceeded = exceeded;
     answer.path = args.critical_path.then(|| CriticalPath::new(generator.as_ref(), &timeline));
@@ -136,6 +137,9 @@ struct Answer {
     /// Present where a GPU's memory does not hold the buffers.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<Exceeded>,
+    /// Of a schedule file: whether it was proved before it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
     time_us: f64,
     /// Four of five measurements lie between.
     low_us: f64,
@@ -209,6 +213,7 @@ impl Answer {
             bytes: call.bytes,
             ranks: call.ranks,
             memory_exceeded: None,
+            verified: None,
             time_us: timeline.time.us(),
             low_us: band.0.us(),
             high_us: band.1.us(),
@@ -298,6 +303,9 @@ impl Answer {
         };
         let (operations, events) = (counted(self.operations, "operation"), counted(self.events, "event"));
         text.push_str(&format!("{operations}{folded}, {events}\n"));
+        if self.verified == Some(false) {
+            text.push_str(&format!("{}\n", verified::NOT_VERIFIED));
+        }
         if let Some(path) = &self.path {
             text.push_str(&format!("\n{}", path.text(&output.look())));
         }

@@ -17,14 +17,15 @@ const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
 
 /// Writes the files of a plan: `keep` takes the name of each, without a folder, and its text, on several threads at once and as soon as
 /// it is made. What it makes of them comes back in the order of the plan, with what the files do not say. `make` gives the schedule of a
-/// strategy for a call of a size; a file's is that of a size in the middle of its range, in logarithms, and serves all of them.
+/// strategy for a call of a size, or says why there is none; a file's is that of a size in the middle of its range, in logarithms, and
+/// serves all of them.
 ///
 /// # Errors
-/// That of `keep` for the first file, in the order of the plan.
+/// That of `make`, before anything is kept, or of `keep` for the first file, in the order of the plan.
 pub fn write<K: Send, E: Send>(
     plan: &SavedPlan,
     format: Format,
-    make: impl Fn(Collective, Bytes, Strategy) -> Result<Schedule, String> + Sync,
+    make: impl Fn(Collective, Bytes, Strategy) -> Result<Result<Schedule, String>, E> + Sync,
     keep: impl Fn(&str, &str) -> Result<K, E> + Sync,
 ) -> Result<(Vec<K>, Vec<Dropped>), E> {
     let say = |_: &SavedRow, pick: &SavedPick| {
@@ -39,7 +40,8 @@ pub fn write<K: Send, E: Send>(
         let &Stretch { collective, min_bytes, max_bytes, key: strategy } = stretch;
         make(collective, middle(plan, collective, (min_bytes, max_bytes)), strategy)
     });
-    let schedules: Vec<Result<Schedule, String>> = schedules.collect();
+    let schedules: Vec<Result<Result<Schedule, String>, E>> = schedules.collect();
+    let schedules = schedules.into_iter().collect::<Result<Vec<Result<Schedule, String>>, E>>()?;
     // The largest first, so that no thread begins one when the others are done.
     let mut order: Vec<usize> = (0..schedules.len()).collect();
     order.sort_by_key(|&at| {
@@ -133,4 +135,48 @@ fn middle(plan: &SavedPlan, collective: Collective, (first, last): (Bytes, Bytes
         _ => first,
     };
     inside.get(inside.len() / 2).copied().unwrap_or_else(without)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::algorithm::Algorithm;
+
+    const PLAN: &str = r#"{
+        "fabric": "hgx-h200", "profile": "ideal", "ranks": 2, "nodes": 1,
+        "rows": [
+            {"collective": "all_gather", "bytes": 1024, "algorithm": "ring", "protocol": "symmetric", "channels": 1, "time_us": 1.0},
+            {"collective": "all_gather", "bytes": 2048, "algorithm": "direct", "protocol": "symmetric", "channels": 1, "time_us": 1.0}
+        ],
+        "ranges": [
+            {"collective": "all_gather", "min_bytes": 0, "max_bytes": 1500, "algorithm": "ring", "protocol": "symmetric", "channels": 1},
+            {"collective": "all_gather", "min_bytes": 1501, "max_bytes": 4096, "algorithm": "direct", "protocol": "symmetric", "channels": 1}
+        ]
+    }"#;
+
+    #[test]
+    fn a_wrong_schedule_ends_the_export_before_anything_is_kept() {
+        let plan = SavedPlan::read(PLAN, "plan").unwrap();
+        let kept = AtomicUsize::new(0);
+        let keep = |_: &str, _: &str| -> Result<(), String> {
+            kept.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let made = |wrong: Algorithm| {
+            write(
+                &plan,
+                Format::Mscclpp,
+                |_, bytes, strategy| match strategy.algorithm == wrong {
+                    true => Err(format!("wrong at {}", bytes.0)),
+                    false => Ok(Err("not made".to_owned())),
+                },
+                keep,
+            )
+        };
+        assert_eq!(made(Algorithm::Direct).unwrap_err(), "wrong at 2048");
+        assert_eq!(made(Algorithm::Tree).unwrap().1.len(), 2);
+        assert_eq!(kept.into_inner(), 0);
+    }
 }

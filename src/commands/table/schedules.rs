@@ -13,6 +13,7 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
 use crate::args::{LibraryArgs, LibraryChoice, TableArgs, WhatIfArgs};
+use crate::commands::verified;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
@@ -56,9 +57,16 @@ pub fn files<K: Send>(
         let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(plan.root), buffers };
         let shape =
             Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, &profile, ranks_per_node, &abilities) };
-        let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string())?;
-        Schedule::build(generator.as_ref()).map_err(|why| why.to_string())
+        let generator = algorithm::generator(strategy.algorithm, &shape).map_err(|why| why.to_string());
+        let built = generator.and_then(|generator| Schedule::build(generator.as_ref()).map_err(|why| why.to_string()));
+        if let Ok(schedule) = &built {
+            verified::check(schedule, &args.verify)?;
+        }
+        Ok(built)
     };
+    if args.verify.no_verify {
+        output.warn(&format!("schedules are {}", verified::NOT_VERIFIED));
+    }
     schedules::write(plan, format, make, keep)
 }
 

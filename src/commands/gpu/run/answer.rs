@@ -10,6 +10,7 @@ pub(super) use fabricast_validate::measured::gpu_run::By;
 use fabricast_validate::measured::gpu_run::{FORMAT, Timed};
 use serde::Serialize;
 
+use crate::commands::verified::NOT_VERIFIED;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
@@ -128,6 +129,8 @@ pub(super) struct Answer {
     /// The fabric as a spec, where no preset is it.
     pub(super) fabric_spec: Option<String>,
     profile: String,
+    /// Of a schedule file: whether it was proved before it ran.
+    pub(super) verified: Option<bool>,
     /// How the calls that are compared are launched.
     launch: Launch,
     pub(super) gpus: usize,
@@ -143,6 +146,8 @@ struct AnswerJson<'a> {
     fabricast_gpu_run: u32,
     fabric: &'a str,
     profile: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
     gpus: usize,
     ranks: u32,
     nccl: Option<&'a str>,
@@ -203,6 +208,7 @@ impl Answer {
         Self {
             fabric: fabric.name().to_owned(),
             fabric_spec: None,
+            verified: None,
             profile: profile.to_owned(),
             launch,
             gpus: stage.contexts().len(),
@@ -286,6 +292,7 @@ impl Answer {
             fabric: &self.fabric,
             fabric_spec: self.fabric_spec.as_deref(),
             profile: &self.profile,
+            verified: self.verified,
             gpus: self.gpus,
             ranks: self.ranks,
             nccl: self.nccl.as_deref(),
@@ -377,6 +384,9 @@ impl Answer {
         }
         for line in Summary::of(&self.rows, self.launch).lines() {
             table.note(line);
+        }
+        if self.verified == Some(false) {
+            table.note(NOT_VERIFIED.to_owned());
         }
         table
     }

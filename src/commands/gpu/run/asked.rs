@@ -60,7 +60,7 @@ pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>
     let args = ground.args;
     if let Some(path) = &args.schedule {
         let bytes = args.call.bytes.map(|size| args.call.whole(size)).transpose()?;
-        let schedule = crate::commands::schedule::read(path)?.scaled(bytes);
+        let schedule = crate::commands::verified::read(path, bytes, &args.verify)?;
         return Ok(vec![Ask { schedule, strategy: None, matrix: None }]);
     }
     if let Some(path) = &args.plan {

@@ -81,6 +81,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let launch = setup::launch_mode(&args.costs, &fabric, placement).launch;
     let mut answer = Answer::new(&fabric, &kernels.name, launch, &theatre.stage, version);
     answer.fabric_spec = measurements::spec(&ground)?;
+    answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
     let mut last: Option<Job> = None;
     let mut told = Told { output, wrong: None, not_run: BTreeMap::new() };
     for ask in &asked {
