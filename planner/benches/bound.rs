@@ -13,7 +13,7 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
 
 fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     let network = network.parse().ok();
-    let request = FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network };
+    let request = FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None };
     load(&request).unwrap_or_else(|error| panic!("{error}"))
 }
 

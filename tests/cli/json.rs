@@ -36,6 +36,13 @@ fn presets_have_names_and_sizes() {
         "rtx-pro-6000-pcie",
         "rtx4090-pcie",
         "mi300x",
+        "gb10",
+        "h100-pcie",
+        "h100-nvl",
+        "h200-nvl",
+        "mi250x",
+        "mi325x",
+        "mi355x",
     ] {
         assert!(names.contains(&name), "{name}");
     }

@@ -37,6 +37,7 @@ mod tables;
 mod terminal;
 mod timeline;
 mod tuner_csv;
+mod user_files;
 mod verified;
 mod what_if;
 

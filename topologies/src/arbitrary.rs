@@ -52,7 +52,7 @@ fn bandwidth() -> impl Strategy<Value = Bandwidth> {
 }
 
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof![Just("H200 SXM".to_owned()), "\\PC{0,6}", "[\"\\\\\n\t\r\u{7f}\u{1}]{0,3}"]
+    prop_oneof![Just("X200 SXM".to_owned()), "\\PC{0,6}", "[\"\\\\\n\t\r\u{7f}\u{1}]{0,3}"]
 }
 
 fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {

@@ -131,9 +131,9 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
         builder.rank_order(order);
     }
     builder.gpu_candidates(document.gpu_candidates);
-    match gpu {
-        Some(model) => gpus::assume(&mut builder, model)?,
-        None => gpus::complete(&mut builder),
+    // What `fabric show` wrote says all that is known.
+    if let Some(model) = gpu {
+        gpus::assume(&mut builder, model)?;
     }
     Ok(builder.finish())
 }
