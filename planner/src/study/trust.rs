@@ -52,8 +52,10 @@ pub(super) struct Held {
     pub capability: RangeInclusive<u32>,
     /// GPUs of an NVLink domain.
     pub domain: RangeInclusive<u32>,
-    /// The GPUs, in words.
-    pub gpus: &'static str,
+    /// Models of the GPUs, by the word that their names have in common.
+    pub models: &'static [&'static str],
+    /// The software that the figures are of.
+    pub software: &'static str,
     /// How many figures.
     pub count: u32,
     /// By how many percent forecasts of time are off, in the median of all and at the 90th percentile.
@@ -66,24 +68,37 @@ const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 
 /// All that is known.
 pub(super) const HELD: [Held; 9] = [
-    held(Work::Training, (80..=80, ANY), "A100", (69, [3.3, 17.1], 2.9)),
-    held(Work::Training, (90..=90, ANY), "Hopper (H100)", (109, [4.4, 13.9], -3.8)),
-    held(Work::Training, (100..=103, ANY), "B200, GB200 and GB300", (41, [3.8, 8.8], 1.2)),
-    held(Work::TrainingExperts, (90..=90, ANY), "Hopper (H100)", (7, [31.3, 61.1], -25.8)),
-    held(Work::TrainingExperts, (100..=103, 0..=8), "B200 in hosts of eight", (6, [32.3, 62.0], -32.3)),
-    held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), "GB200 and GB300 in racks", (13, [4.5, 26.8], -2.4)),
-    held(Work::Serving, (90..=90, ANY), "Hopper (H100 and H200)", (67, [4.0, 10.4], -0.1)),
-    held(Work::Serving, (100..=103, ANY), "B200 and GB200", (50, [4.8, 13.6], -2.1)),
-    held(Work::ServingExperts, (90..=103, ANY), "H100, H200, B200 and GB200", (65, [16.4, 40.9], -14.0)),
+    held(Work::Training, (80..=80, ANY), (&["A100"], "LLM Foundry, torchtitan and fms-fsdp"), (69, [3.3, 17.1], 2.9)),
+    held(
+        Work::Training,
+        (90..=90, ANY),
+        (&["H100"], "LLM Foundry, NeMo and Megatron Bridge"),
+        (109, [4.4, 13.9], -3.8),
+    ),
+    held(Work::Training, (100..=103, ANY), (&["B200", "GB200", "GB300"], BRIDGE), (41, [3.8, 8.8], 1.2)),
+    held(Work::TrainingExperts, (90..=90, ANY), (&["H100"], BRIDGE), (7, [31.3, 61.1], -25.8)),
+    held(Work::TrainingExperts, (100..=103, 0..=8), (&["B200"], BRIDGE), (6, [32.3, 62.0], -32.3)),
+    held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), (&["GB200", "GB300"], BRIDGE), (13, [4.5, 26.8], -2.4)),
+    held(Work::Serving, (90..=90, ANY), (&["H100", "H200"], TENSORRT), (67, [4.0, 10.4], -0.1)),
+    held(Work::Serving, (100..=103, ANY), (&["B200", "GB200"], TENSORRT), (50, [4.8, 13.6], -2.1)),
+    held(
+        Work::ServingExperts,
+        (90..=103, ANY),
+        (&["H100", "H200", "B200", "GB200"], TENSORRT),
+        (65, [16.4, 40.9], -14.0),
+    ),
 ];
+
+const BRIDGE: &str = "Megatron Bridge";
+const TENSORRT: &str = "TensorRT-LLM";
 
 const fn held(
     work: Work,
     (capability, domain): (RangeInclusive<u32>, RangeInclusive<u32>),
-    gpus: &'static str,
+    (models, software): (&'static [&'static str], &'static str),
     (count, off, bias): (u32, [f64; 2], f64),
 ) -> Held {
-    Held { work, capability, domain, gpus, count, off, bias }
+    Held { work, capability, domain, models, software, count, off, bias }
 }
 
 impl Held {
@@ -102,17 +117,45 @@ impl Held {
         of_work().find(|held| held.domain.contains(&domain))
     }
 
-    fn said(&self) -> String {
-        let Self { work, gpus, count, off: [median, most], bias, .. } = self;
+    /// Of GPUs of a model.
+    fn said(&self, model: &str) -> String {
+        let Self { work, models, software, count, off: [median, most], bias, .. } = self;
         let lean = match *bias {
             bias if bias < -5.0 => ", most of them too fast",
             bias if bias > 5.0 => ", most of them too slow",
             _ => "",
         };
-        format!(
-            "{} on {gpus}: {count} published figures come out {median:.0} % off in the median and {most:.0} % at the 90th percentile{lean}",
-            work.name()
-        )
+        let figures = format!("published figures of {software} on {}", listed(models));
+        let come_out = format!("come out {median:.0} % off in the median and {most:.0} % at the 90th percentile{lean}");
+        let is_held = model.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| models.contains(&word));
+        let work = work.name();
+        match is_held {
+            true => format!("{work} on {model}: {count} {figures} {come_out}"),
+            false => {
+                format!("{work} on {model}: no published figure; of the same generation {count} {figures} {come_out}")
+            }
+        }
+    }
+}
+
+/// `A, B and C`.
+fn listed(words: &[&str]) -> String {
+    match words {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        words => words.concat(),
+    }
+}
+
+/// The model of a fabric's GPUs, as it names them, or their compute capability.
+fn model(fabric: &Fabric) -> String {
+    let figures = fabric.gpus().first().map(|&gpu| &fabric.node(gpu).figures);
+    match figures {
+        Some(Figures::Gpu(figures)) => match (&figures.model, figures.compute_capability) {
+            (Some(model), _) => model.clone(),
+            (None, Some(capability)) => format!("GPUs of compute capability {}.{}", capability / 10, capability % 10),
+            (None, None) => "GPUs of an unknown model".to_owned(),
+        },
+        _ => "devices that are no GPUs".to_owned(),
     }
 }
 
@@ -122,8 +165,8 @@ pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
     let known = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::of(job) {
         Some(_) if candidate.efficiency != GivenEfficiency::default() => None,
         Some(work) => Some(Held::of(work, fabric).map_or_else(
-            || format!("{}: forecasts for such GPUs were held against no published figures", work.name()),
-            Held::said,
+            || format!("{} on {}: no published figure, with any software", work.name(), model(fabric)),
+            |held| held.said(&model(fabric)),
         )),
         None => computes(job).then(|| "kernels of a trace take what was recorded, whatever the GPU".to_owned()),
     };

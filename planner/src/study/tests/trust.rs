@@ -65,16 +65,21 @@ fn each_candidate_is_told_how_far_it_is_to_be_trusted() {
         format!("[[candidate]]\nname = \"{name}\"\nfabric = \"{fabric}\"\ngpus = 4\n{own}\n")
     };
     let study = format!(
-        "{}{}{}[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 2 }}\n\
+        "{}{}{}{}[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 2 }}\n\
          model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n",
         machine("h100", "hgx-h100", ""),
         machine("l40s", "l40s-pcie", ""),
         machine("own", "hgx-h100", "efficiency = { matrix = 0.5 }"),
+        machine("h200", "hgx-h200", ""),
     );
     let answer = Made::of(&study).answer();
-    let [h100, l40s] = answer.trust.as_slice() else { panic!("{:?}", answer.trust) };
-    assert!(h100.contains("109 published figures") && h100.ends_with(": h100"), "{h100}");
-    assert!(l40s.contains("no published figures") && l40s.ends_with(": l40s"), "{l40s}");
+    let [h100, l40s, h200] = answer.trust.as_slice() else { panic!("{:?}", answer.trust) };
+    let of_h100 = "109 published figures of LLM Foundry, NeMo and Megatron Bridge on H100";
+    assert!(h100.contains(&format!("on H100 SXM: {of_h100}")) && h100.ends_with(": h100"), "{h100}");
+    assert!(l40s.contains("on L40S: no published figure, with any software") && l40s.ends_with(": l40s"), "{l40s}");
+    // Of the same generation, and still another GPU.
+    let other = format!("on H200 SXM: no published figure; of the same generation {of_h100}");
+    assert!(h200.contains(&other) && h200.ends_with(": h200"), "{h200}");
     // A curve of one's own is that candidate's alone.
     let time = |name: &str| answer.results.iter().find(|row| row.candidate == name).unwrap().step_time_s;
     assert!(time("own") > time("h100"));
