@@ -40,6 +40,14 @@ impl AnyTable {
             let start = text.len() - content.len();
             Err(TableError::at(source, text, start..start + 1, message))
         };
+        if is_of_ncclx(content) {
+            return at_content(
+                "a table of NCCLX's tuner (torchcomms): its rules have bytes per rank in intervals, as in \
+                 `[8388608,16777216]`, and NCCL's plugins do not read it. Expected rows \
+                 collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks, whose bytes are those of \
+                 the whole buffer",
+            );
+        }
         match content.chars().next() {
             None => at_content("the file is empty: expected a table"),
             Some('<') => schedule(),
@@ -63,7 +71,7 @@ impl AnyTable {
         if first.starts_with("rule-file-version-") || first.starts_with(|c: char| c.is_ascii_digit()) {
             return open_mpi::read_classic(text, source).map(Self::OpenMpi);
         }
-        nccl_tuner::read(text, source).map(Self::NcclTuner)
+        nccl_tuner::read_as_example(text, source).map(Self::NcclTuner)
     }
 
     /// Its format, as `--to` calls it.
@@ -82,9 +90,32 @@ impl AnyTable {
     }
 }
 
+/// Returns true for rules of NCCLX's tuner, as CSV or JSON: sizes are intervals of bytes of a rank.
+fn is_of_ncclx(text: &str) -> bool {
+    if text.starts_with('{') {
+        return text.contains("\"rules\"") && text.contains("\"filter\"");
+    }
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
+    let mut fields = first.split(',').map(str::trim);
+    let (collective, size) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+    size == "bytesPerRank" || collective.starts_with(char::is_alphabetic) && size.starts_with(['[', '('])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_of_ncclx_are_named() {
+        for text in [
+            include_str!("../../../tests/data/logs/ncclx-tuner.csv"),
+            include_str!("../../../tests/data/logs/ncclx-tuner.json"),
+            "# ours\nallgather,[0,8],ring,ll,-1,*,*\n",
+        ] {
+            let error = AnyTable::read(text, "table").unwrap_err();
+            assert!(error.message.starts_with("a table of NCCLX's tuner"), "{error}");
+        }
+    }
 
     #[test]
     fn what_is_no_table_is_refused_where_it_begins() {

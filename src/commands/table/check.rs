@@ -96,6 +96,15 @@ impl Place<'_> {
                 Finding::warning(Some(*line), format!("{name} is passed over: it is not known to change a choice"))
             }));
         }
+        if let AnyTable::NcclTuner(table) = table {
+            found.extend(table.unnamed.iter().map(|&line| {
+                Finding::warning(
+                    Some(line),
+                    "-1 for algorithm or protocol: some plugins leave that to NCCL and set channels alone; NCCL's example \
+                     plugin knows no such word and forces ring and simple, which is priced here",
+                )
+            }));
+        }
         match (table, self.nccl()) {
             (AnyTable::NcclTuner(table), Some(machine)) => found.extend(nccl_tuner::findings(table, machine)),
             (AnyTable::NcclEnv(file), Some(machine)) => found.extend(nccl_env::findings(file, machine.version)),

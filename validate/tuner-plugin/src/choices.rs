@@ -49,7 +49,7 @@ impl Choices {
         let lines = table.lines.into_iter().chain(std::iter::repeat(0));
         let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.is_for(nodes, ranks));
         let (rows, lines): (Vec<Row>, Vec<u32>) = rows.unzip();
-        let table = Table { comments: Vec::new(), rows, lines };
+        let table = Table { rows, lines, ..Table::default() };
         let told = table.rows.iter().map(|_| AtomicU8::new(0)).collect();
         Self { lookup: Lookup::new(&table, nodes, ranks), told, table }
     }

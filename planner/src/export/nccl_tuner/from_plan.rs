@@ -47,7 +47,7 @@ impl FromPlan {
         let mut comments = header::lines(plan, "Table of NCCL's example tuner", &dropped);
         comments.push(super::COLUMNS.get(..8).unwrap_or_default().join(","));
         let rows = stretches.into_iter().map(row).collect();
-        Self { table: Table { comments, rows, lines: Vec::new() }, dropped }
+        Self { table: Table { comments, rows, ..Table::default() }, dropped }
     }
 }
 

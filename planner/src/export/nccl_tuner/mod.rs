@@ -29,7 +29,7 @@ pub use findings_of_plan::findings_of_plan;
 pub use from_plan::FromPlan;
 pub(in crate::export) use from_plan::says;
 pub use lookup::{Answer, Lookup};
-pub use read::read;
+pub use read::{read, read_as_example};
 pub use write::write;
 
 /// The columns, in order; the last two may be left out.
@@ -95,6 +95,8 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// The line of each row, from 1; empty for a table that was not read.
     pub lines: Vec<u32>,
+    /// Lines of rows whose algorithm or protocol is −1, read as the example plugin does.
+    pub unnamed: Vec<u32>,
 }
 
 impl Row {

@@ -6,10 +6,19 @@ use fabricast_topologies::Bytes;
 
 use super::{Buffers, COLUMNS, LONGEST_LINE, Row, Table, names};
 use crate::export::TableError;
-use crate::library::nccl::MAX_CHANNELS;
+use crate::library::nccl::{Algo, MAX_CHANNELS, Proto};
 
 /// Columns that a row must have.
 const REQUIRED: usize = 8;
+
+/// Algorithm or protocol of a row that are `-1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unnamed {
+    /// An error.
+    Refused,
+    /// Ring and simple, as the example plugin takes any unknown word.
+    AsExample,
+}
 
 /// Reads a table; `source` is the file's name, for errors. A first line of column names is left out.
 ///
@@ -17,6 +26,19 @@ const REQUIRED: usize = 8;
 /// [`TableError`] with line and column: a word, number or field that does not belong there, or a line longer than the example
 /// plugin reads.
 pub fn read(text: &str, source: &str) -> Result<Table, TableError> {
+    read_with(text, source, Unnamed::Refused)
+}
+
+/// Reads a table as the example plugin does where an algorithm or a protocol is `-1`: as ring, as simple. The lines are in
+/// [`Table::unnamed`].
+///
+/// # Errors
+/// As [`read`], for anything else.
+pub fn read_as_example(text: &str, source: &str) -> Result<Table, TableError> {
+    read_with(text, source, Unnamed::AsExample)
+}
+
+fn read_with(text: &str, source: &str, unnamed: Unnamed) -> Result<Table, TableError> {
     let mut table = Table::default();
     let (mut start, mut number) = (0, 0u32);
     for line in text.split_inclusive('\n') {
@@ -37,10 +59,21 @@ pub fn read(text: &str, source: &str) -> Result<Table, TableError> {
         if content.trim().is_empty() || is_header {
             continue;
         }
-        table.rows.push(line.row(content)?);
+        let (row, named) = line.row(content, unnamed)?;
+        table.rows.push(row);
         table.lines.push(number);
+        if named == Named::Partly {
+            table.unnamed.push(number);
+        }
     }
     Ok(table)
+}
+
+/// Completeness of a row's algorithm and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Both,
+    Partly,
 }
 
 /// Where a line stands.
@@ -66,7 +99,7 @@ impl Line<'_> {
         self.error(field.from..field.from + field.word.len(), message)
     }
 
-    fn row(&self, content: &str) -> Result<Row, TableError> {
+    fn row(&self, content: &str, unnamed: Unnamed) -> Result<(Row, Named), TableError> {
         let mut fields = [Field { word: "", from: 0 }; COLUMNS.len()];
         let (mut count, mut from) = (0, 0);
         for part in content.split(',') {
@@ -85,12 +118,28 @@ impl Line<'_> {
             return Err(self.error(content.len()..content.len(), message));
         }
         let [function, min, max, algo, proto, channels, nodes, ranks, pipe_ops, buffers] = fields;
+        let is_open = |field: Field<'_>| field.word == "-1";
+        let named = if is_open(algo) || is_open(proto) { Named::Partly } else { Named::Both };
+        if let (Named::Partly, Unnamed::Refused) = (named, unnamed) {
+            let (field, what) = if is_open(algo) { (algo, "algorithm") } else { (proto, "protocol") };
+            let message = format!(
+                "{what} `-1`: some plugins leave it to NCCL; NCCL's example plugin takes ring and simple for words that \
+                 it does not know. Expected a name"
+            );
+            return Err(self.refused(field, message));
+        }
         let row = Row {
             function: names::function(function.word).map_err(|e| self.refused(function, e.to_string()))?,
             min_bytes: self.bytes(min, "min_bytes")?,
             max_bytes: self.bytes(max, "max_bytes")?,
-            algo: names::algo(algo.word).map_err(|e| self.refused(algo, e.to_string()))?,
-            proto: names::proto(proto.word).map_err(|e| self.refused(proto, e.to_string()))?,
+            algo: match is_open(algo) {
+                true => Algo::Ring,
+                false => names::algo(algo.word).map_err(|e| self.refused(algo, e.to_string()))?,
+            },
+            proto: match is_open(proto) {
+                true => Proto::Simple,
+                false => names::proto(proto.word).map_err(|e| self.refused(proto, e.to_string()))?,
+            },
             channels: self.channels(channels)?,
             nodes: self.matched(nodes, "nNodes", 1)?,
             ranks: self.matched(ranks, "nRanks", 1)?,
@@ -101,7 +150,7 @@ impl Line<'_> {
             let message = format!("max_bytes {} is below min_bytes {}", row.max_bytes.0, row.min_bytes.0);
             return Err(self.refused(max, message));
         }
-        Ok(row)
+        Ok((row, named))
     }
 
     fn bytes(&self, field: Field<'_>, column: &str) -> Result<Bytes, TableError> {
@@ -141,7 +190,7 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::nccl::{Algo, Function, Proto};
+    use crate::library::nccl::Function;
 
     #[test]
     fn rows_of_eight_nine_and_ten_fields_comments_and_blanks() {
@@ -156,6 +205,21 @@ mod tests {
         assert_eq!((first.pipe_ops, first.buffers), (None, Buffers::Registered));
         assert_eq!((table.rows[1].channels, table.rows[1].ranks), (None, Some(8)));
         assert_eq!((table.rows[2].pipe_ops, table.rows[2].buffers), (Some(3), Buffers::Any));
+    }
+
+    /// NCCL's plugins/tuner/example/plugin.c: `parseAlgorithm` and `parseProtocol` end in ring and simple.
+    #[test]
+    fn what_is_left_open_is_ring_and_simple_to_the_example_plugin() {
+        let text =
+            "allreduce,0,9,-1,-1,32,2,16,-1,-1\nallreduce,10,19,tree,-1,4,-1,-1\nallreduce,20,29,nvls,simple,4,-1,-1\n";
+        let table = read_as_example(text, "t.csv").unwrap();
+        let named: Vec<_> = table.rows.iter().map(|row| (row.algo, row.proto)).collect();
+        assert_eq!(named, [(Algo::Ring, Proto::Simple), (Algo::Tree, Proto::Simple), (Algo::Nvls, Proto::Simple)]);
+        assert_eq!(table.unnamed, [1, 2]);
+        let error = read(text, "t.csv").unwrap_err();
+        assert_eq!((error.place.line, error.place.column), (1, 15));
+        assert!(error.message.contains("takes ring and simple"), "{error}");
+        assert!(read_as_example("allreduce,0,9,-2,ll,32,2,16", "t.csv").is_err());
     }
 
     #[test]
