@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabricast_planner::library::Chooser;
+use fabricast_planner::library::{Chooser, Library};
 use fabricast_planner::plan::{Effort, NotTried, Plan, PlanRequest, Priced, Row, SearchSpace, Watcher, plan_with};
 use fabricast_planner::strategy::{Restriction, Strategy};
 use fabricast_reports::chart::{self, PlanChart};
@@ -132,7 +132,17 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
         _ => String::new(),
     };
     let ranks = counted(plan.ranks.into(), "rank");
-    format!("{what}{} · {place}{ranks} · profile {}", plan.fabric, plan.profile)
+    let unknown = match unmodelled(request) {
+        true => " · RCCL is not modelled: the bound and our own schedules only",
+        false => "",
+    };
+    format!("{what}{} · {place}{ranks} · profile {}{unknown}", plan.fabric, plan.profile)
+}
+
+/// Returns true where the GPUs' library is one of which nothing is modelled: AMD's, unless another is requested.
+fn unmodelled(request: &PlanRequest<'_>) -> bool {
+    let is_other = request.library.is_some_and(|chooser| matches!(chooser.library(), Library::OpenMpi(_)));
+    !is_other && !Library::NEWEST_NCCL.runs_on(request.fabric, request.placement)
 }
 
 fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {

@@ -30,6 +30,7 @@ mod schedule_exports;
 mod shell;
 mod simulate_is_plan;
 mod stop;
+mod stored_logs;
 mod study;
 mod table_findings;
 mod table_words;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::strategy::Restriction;
-use fabricast_sim::profile::{self, Launch, Processes, Profile};
+use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, Place, load};
@@ -13,7 +13,8 @@ use fabricast_validate::compare::{
     Comparison, Explanations, Knob, LibraryChoice, PlansPick, Question, Request, Verdict, compare,
 };
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
-use fabricast_validate::measured::{Library, LibraryName, Row};
+use fabricast_validate::measured::{Library, LibraryName, LogContext, Row};
+use proptest::prelude::*;
 
 fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
@@ -48,6 +49,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
         },
         role: Role::Fit,
         notes: Notes::default(),
+        context: LogContext::default(),
         rows: sizes.map(row).collect(),
         rejected: Vec::new(),
     }
@@ -165,4 +167,57 @@ fn threads_and_order_change_nothing() {
     let same = compared(&[all[0].clone(), all[0].clone()], &profile(), &PlansPick);
     assert_eq!((same.groups.len(), same.groups[0].summary.rows), (1, 24));
     assert_eq!(same.groups[0].summary.median, one.groups[0].summary.median);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// However far apart its sizes are and whatever the library chooses for them, no row of a predicted curve is an outlier; a
+    /// row that takes longer than a larger call by far is one.
+    #[test]
+    fn predicted_curves_have_no_outliers(
+        fabric in prop::sample::select(vec!["hgx-h100", "hgx-h200", "dgx-a100", "hgx-b200", "l40s-pcie", "mi300x", "gh200"]),
+        nodes in 1u32..3,
+        collective in prop::sample::select(vec![
+            Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast,
+            Collective::AllToAll,
+        ]),
+        (first, step) in (3u32..12, 1u32..4),
+        disturbed in 1usize..5,
+        launch in prop::sample::select(vec![Launch::Graph, Launch::Stream]),
+    ) {
+        let request = FabricRequest { nodes: Some(nodes), ..FabricRequest::of(fabric) };
+        let fabric = Arc::new(load(&request).unwrap());
+        let of = measurement(Protocol::Ll, 0..1);
+        let gpus = fabric.gpus().len() as u32 / nodes;
+        let configuration = Configuration {
+            nodes, gpus, collective, launch, algorithm: None, protocol: None, channels: None,
+            in_network: InNetwork::Allowed, ..of.configuration.clone()
+        };
+        let rows = (0..8).map(|place| Row::of(Bytes(1 << (first + step * place)), Picos(1), place + 2)).collect();
+        let profile = Profile::nearest(&fabric, Software::Nccl).unwrap();
+        let open = Measurement { request, fabric, configuration, rows, ..of };
+        let compare = |measured: &Measurement| compare(&Request {
+            measurements: std::slice::from_ref(measured),
+            profile: Some(&profile),
+            choice: &PlansPick,
+            routes: RouteOptions::default(),
+            explanations: Explanations::None,
+            rows_done: None,
+        }).unwrap();
+        let predicted = compare(&open);
+        let rows: Vec<Row> =
+            predicted.rows.iter().map(|row| Row::of(row.bytes, row.predicted, row.line)).collect();
+        let smooth = compare(&Measurement { rows: rows.clone(), ..open.clone() });
+        for row in &smooth.rows {
+            prop_assert!(row.outlier.is_none() && row.slow.is_none(), "{row:?} of {:#?}", smooth.rows);
+        }
+        let mut rows = rows;
+        let most = rows.iter().map(Row::measured).max().unwrap_or_default();
+        let line = rows[disturbed].line;
+        rows[disturbed] = Row::of(rows[disturbed].bytes, Picos(most.0 * 40), line);
+        let named: Vec<u32> = compare(&Measurement { rows, ..open })
+            .rows.iter().filter(|row| row.outlier.is_some()).map(|row| row.line).collect();
+        prop_assert!(named.contains(&line), "{named:?} without {line}");
+    }
 }

@@ -3,12 +3,13 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, Regret};
+use fabricast_validate::compare::{Compared, Explanation, Group, Regret, is_rccl};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
+use super::text::distinct;
 
 #[derive(Serialize)]
 pub struct ComparisonJson<'a> {
@@ -16,8 +17,12 @@ pub struct ComparisonJson<'a> {
     coverage: CoverageJson,
     /// Null where no call was forced in several ways.
     regret: Option<RegretJson>,
-    /// Without accidents of the measurement.
+    /// Without outliers of the measurement.
     without_accidents: SummaryJson,
+    /// Assumptions in place of facts that neither logs nor their descriptions give.
+    assumptions: Vec<&'a str>,
+    /// Contradictions and peculiarities: GPUs of another model than the fabric's, runs without MPI.
+    remarks: Vec<&'a str>,
     groups: Vec<GroupJson<'a>>,
     rows: Vec<RowJson<'a>>,
     rejected: Vec<RejectedJson>,
@@ -56,6 +61,10 @@ struct GroupJson<'a> {
     slower: usize,
     faster: usize,
     explanation: Option<ExplanationJson<'a>>,
+    /// A setting that may have slowed the group down.
+    cause: Option<String>,
+    /// False where the library's choices are not known: then the strategies are the fastest of our own.
+    modelled: bool,
 }
 
 #[derive(Serialize)]
@@ -89,7 +98,7 @@ struct RowJson<'a> {
     error: f64,
     verdict: &'static str,
     outside: f64,
-    /// What the neighbours in size make of it, of an accident of the measurement; null otherwise.
+    /// Of an outlier of the measurement, the nearest time that its neighbours in size allow; null otherwise.
     neighbours_us: Option<f64>,
 }
 
@@ -138,6 +147,8 @@ pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
             worst,
         }),
         without_accidents: comparison.smooth.into(),
+        assumptions: distinct(answer, |context| &context.assumptions),
+        remarks: distinct(answer, |context| &context.remarks),
         groups: comparison.groups.iter().filter_map(|group| group_json(answer, group)).collect(),
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),
@@ -178,6 +189,8 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         slower: group.slower,
         faster: group.faster,
         explanation: group.explanation.as_ref().map(ExplanationJson::from),
+        cause: group.cause.map(|cause| cause.to_string()),
+        modelled: !is_rccl(first),
     })
 }
 
@@ -216,6 +229,6 @@ fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
         error: row.error(),
         verdict: row.verdict().name(),
         outside: row.verdict().outside(),
-        neighbours_us: row.accident.map(fabricast_topologies::Picos::us),
+        neighbours_us: row.outlier.map(fabricast_topologies::Picos::us),
     })
 }

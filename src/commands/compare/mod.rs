@@ -47,6 +47,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     if let Some(exceeded) = Exceeded::by_measurements(&loaded.measurements) {
         exceeded.warn(output);
     }
+    warn_of_fabrics(&loaded, output);
     let rows_done = AtomicUsize::new(0);
     let request = Request {
         measurements: &loaded.measurements,
@@ -83,6 +84,17 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
+/// Passes on the warnings of the fabrics' readers, each once.
+fn warn_of_fabrics(loaded: &Loaded, output: &Output) {
+    let mut said: Vec<&str> = Vec::new();
+    for warning in loaded.measurements.iter().flat_map(|measurement| measurement.fabric.warnings()) {
+        if !said.contains(&warning.as_str()) {
+            output.warn(warning);
+            said.push(warning);
+        }
+    }
+}
+
 /// Manifests and logs, in the order given.
 fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     let mut all = Loaded::default();
@@ -93,7 +105,7 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
         let loaded = if is_manifest {
             manifest::load(path)?
         } else {
-            manifest::measure(&[entry(path, &args.log)?], Path::new(""))?
+            manifest::measure(&[entry(path, &args.log)], Path::new(""))?
         };
         all.measurements.extend(loaded.measurements);
     }
@@ -102,15 +114,9 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     Ok(all)
 }
 
-/// A log as the flags describe it.
-fn entry(path: &Path, flags: &LogArgs) -> Result<Entry, Failure> {
+/// A log as the flags describe it. A fabric that is not given is reported together with what else is missing.
+fn entry(path: &Path, flags: &LogArgs) -> Entry {
     let name = path.display().to_string();
-    let Some(fabric) = flags.fabric.clone() else {
-        return Err(Failure::input_with_help(
-            format!("{name}: which fabric was it measured on?"),
-            "add --fabric hgx-h200, say, or describe the log in a manifest (a file that ends in .toml)",
-        ));
-    };
     let launch = flags.launch.map(|launch| match launch {
         Launch::Graph => profile::Launch::Graph,
         Launch::Stream => profile::Launch::Stream,
@@ -119,10 +125,10 @@ fn entry(path: &Path, flags: &LogArgs) -> Result<Entry, Failure> {
         Processes::PerGpu => profile::Processes::PerGpu,
         Processes::Single => profile::Processes::Single,
     });
-    Ok(Entry {
+    Entry {
         place: Place::of_source(&name),
         file: given(name.clone()),
-        fabric: given(fabric),
+        fabric: given(flags.fabric.clone().unwrap_or_default()),
         nodes: flags.nodes,
         gpus: flags.gpus,
         gpu: flags.gpu_model.clone(),
@@ -141,7 +147,7 @@ fn entry(path: &Path, flags: &LogArgs) -> Result<Entry, Failure> {
         processes: processes.map(given),
         dtype: flags.dtype,
         ..Entry::default()
-    })
+    }
 }
 
 /// A value of the command line.

@@ -2,7 +2,8 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Regret, Summary, Verdict};
+use fabricast_validate::compare::{Compared, Regret, Summary, Verdict, is_rccl};
+use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Role, launch_name, processes_name};
 
 use super::super::counted;
@@ -15,8 +16,16 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     let mut profiles = answer.comparison.profiles.clone();
     profiles.sort_unstable();
     profiles.dedup();
+    let rccl = answer.measurements.iter().filter(|one| is_rccl(one)).count();
+    let unknown = match rccl {
+        0 => "",
+        all if all == answer.measurements.len() => {
+            "RCCL is not modelled: times are next to the fastest of our own schedules · "
+        }
+        _ => "RCCL is not modelled, its times are next to the fastest of our own schedules · ",
+    };
     let mut text = format!(
-        "{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
+        "{unknown}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % within their band · profile {}\n",
         counted(summary.rows as u64, "row"),
         percent(summary.median),
         percent(summary.mean),
@@ -25,6 +34,12 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
         percent(answer.comparison.coverage.share()),
         profiles.join(", "),
     );
+    let remarks = distinct(answer, |context| &context.remarks);
+    text.extend(remarks.iter().map(|remark| format!("note: {remark}\n")));
+    let assumptions = distinct(answer, |context| &context.assumptions);
+    if !assumptions.is_empty() {
+        text.push_str(&format!("assumed: {}\n", assumptions.join(", ")));
+    }
     if let Some(Regret { calls, ways, mean, p90, worst }) = answer.comparison.regret {
         text.push_str(&format!(
             "regret of the pick among {} that were forced for {}, by measured times: mean {} %, p90 {} %, worst {} %\n",
@@ -35,7 +50,7 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
             percent(worst),
         ));
     }
-    text.push_str(&without_accidents(answer));
+    text.push_str(&without_outliers(answer));
     let groups = answer.comparison.groups.len();
     let one = groups == 1;
     let choice = rows.unwrap_or(if one { RowChoice::All } else { RowChoice::Outside });
@@ -62,12 +77,22 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     text
 }
 
-/// The same without accidents of the measurement, by what rows are for where they are for both; nothing where there are
-/// none.
-fn without_accidents(answer: &Answer<'_>) -> String {
+/// Texts of the measurements' contexts, each once, in their order.
+pub(super) fn distinct<'a>(answer: &Answer<'a>, of: impl Fn(&'a LogContext) -> &'a Vec<String>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for text in answer.measurements.iter().flat_map(|one| of(&one.context)) {
+        if !found.contains(&text.as_str()) {
+            found.push(text);
+        }
+    }
+    found
+}
+
+/// Statistics without outliers of the measurement, by the roles of rows where both occur; nothing where there are none.
+fn without_outliers(answer: &Answer<'_>) -> String {
     let comparison = answer.comparison;
-    let accidents: Vec<&Compared> = comparison.rows.iter().filter(|row| row.accident.is_some()).collect();
-    if accidents.is_empty() {
+    let outliers: Vec<&Compared> = comparison.rows.iter().filter(|row| row.outlier.is_some()).collect();
+    if outliers.is_empty() {
         return String::new();
     }
     let line = |what: &str, summary: Summary| {
@@ -82,10 +107,10 @@ fn without_accidents(answer: &Answer<'_>) -> String {
     };
     let of_role = |role: Role| {
         let is_of = |row: &&Compared| answer.measurements.get(row.measurement).is_some_and(|one| one.role == role);
-        let smooth = comparison.rows.iter().filter(|row| row.accident.is_none());
+        let smooth = comparison.rows.iter().filter(|row| row.outlier.is_none());
         Summary::of(smooth.filter(is_of).map(Compared::error))
     };
-    let mut text = line("without accidents of the measurement", comparison.smooth);
+    let mut text = line("without outliers of the measurement", comparison.smooth);
     let (fit, check) = (of_role(Role::Fit), of_role(Role::Check));
     if fit.rows > 0 && check.rows > 0 {
         text.push_str(&line("  for fitting", fit));
@@ -95,10 +120,10 @@ fn without_accidents(answer: &Answer<'_>) -> String {
         let measurement = answer.measurements.get(row.measurement)?;
         Some(format!("{}:{}", measurement.name, row.line))
     };
-    let names: Vec<String> = accidents.iter().filter_map(named).collect();
+    let names: Vec<String> = outliers.iter().filter_map(named).collect();
     text.push_str(&format!(
-        "{} off by more than 25 % from the interpolation of the neighbours: {}\n",
-        counted(accidents.len() as u64, "accident"),
+        "{} more than 25 % outside the range that the neighbours in size allow: {}\n",
+        counted(outliers.len() as u64, "outlier"),
         names.join(", ")
     ));
     text
@@ -173,6 +198,7 @@ fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> 
             Verdict::Expected => (verdict.name().to_owned(), Tone::Good),
             Verdict::Faster { outside } => (format!("faster by {} %", percent(-outside)), Tone::Doubtful),
             Verdict::Slower { outside } => (format!("slower by {} %", percent(outside)), Tone::Bad),
+            Verdict::Slow { by } => (format!("slow: {} % over", percent(by)), Tone::Bad),
         };
         table.row(vec![
             Value::Bytes(row.bytes).into(),
@@ -190,23 +216,38 @@ fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> 
     Some(table)
 }
 
-/// A line for each group that something explains.
+/// A line for each group that is slow at all sizes alike, that something explains, or that a setting may slow down.
 fn explanations(answer: &Answer<'_>) -> Vec<String> {
-    let groups = answer.comparison.groups.iter().enumerate();
-    let lines = groups.filter_map(|(number, group)| {
-        let found = group.explanation.as_ref()?;
-        Some(format!(
-            "{}: would fit with {} × {:.2} ({} instead of {}); median {} % → {} %",
-            group_name(answer, number),
-            found.knob,
-            found.factor,
-            found.then,
-            found.now,
-            signed(found.before),
-            signed(found.after),
-        ))
-    });
-    lines.collect()
+    let mut lines = Vec::new();
+    for (number, group) in answer.comparison.groups.iter().enumerate() {
+        let name = group_name(answer, number);
+        let slow = group.rows.iter().filter_map(|&row| answer.comparison.rows.get(row)?.slow);
+        let mut slow: Vec<f64> = slow.collect();
+        slow.sort_unstable_by(f64::total_cmp);
+        if let (Some(least), Some(most)) = (slow.first(), slow.last()) {
+            let rows = counted(slow.len() as u64, "row");
+            lines.push(format!(
+                "{name}: slow: {rows} take {} to {} % longer than predicted, all sizes alike",
+                percent(*least),
+                percent(*most)
+            ));
+        }
+        if let Some(cause) = group.cause {
+            lines.push(format!("{name}: possible cause: {cause}"));
+        }
+        if let Some(found) = &group.explanation {
+            lines.push(format!(
+                "{name}: would fit with {} × {:.2} ({} instead of {}); median {} % → {} %",
+                found.knob,
+                found.factor,
+                found.then,
+                found.now,
+                signed(found.before),
+                signed(found.after),
+            ));
+        }
+    }
+    lines
 }
 
 /// All rows, with the keys of the JSON.
@@ -256,7 +297,7 @@ pub fn csv(answer: &Answer<'_>) -> Table {
             Value::Number(row.error()).into(),
             Value::text(row.verdict().name()).into(),
             Value::Number(row.verdict().outside()).into(),
-            Value::or_missing(row.accident, Value::Time).into(),
+            Value::or_missing(row.outlier, Value::Time).into(),
         ]);
     }
     table

@@ -14,8 +14,8 @@ use super::fit::Fit;
 use super::points::points;
 use super::solve::{Problem, Start};
 use super::{CalibrateError, Calibration, Estimate, HoldOut, Parameter, Prior, Task, calibrate};
-use crate::measured::Row;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use crate::measured::{LogContext, Row};
 use crate::rerun::Rerun;
 
 fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
@@ -51,6 +51,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
         },
         role: Role::Fit,
         notes: Notes::default(),
+        context: LogContext::default(),
         rows: (1..).zip(sizes).map(|(line, bytes)| Row::of(bytes, Picos(1), line)).collect(),
         rejected: Vec::new(),
     }

@@ -1,6 +1,7 @@
 //! What a library chooses by itself where a measurement does not say.
 
 use fabricast_planner::algorithm::Algorithm;
+use fabricast_planner::library::Library;
 use fabricast_planner::strategy::Restriction;
 use fabricast_sim::schedule::Protocol;
 
@@ -38,17 +39,36 @@ const PROTOCOLS_OF_NCCL: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protoco
 /// Its symmetric kernels (src/device/symmetric): all to all, in one step or two.
 const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
 
+/// Returns true for measurements of RCCL, whose choices and kernels are not modelled: those that name it, and those on other
+/// makers' GPUs than NVIDIA's that name no library which runs there.
+#[must_use]
+pub fn is_rccl(measurement: &Measurement) -> bool {
+    let fabric = &measurement.fabric;
+    match measurement.configuration.library.as_ref().map(|library| library.name) {
+        Some(LibraryName::Rccl) => true,
+        None | Some(LibraryName::Nccl) => !Library::NEWEST_NCCL.runs_on(fabric, fabric.gpus()),
+        Some(_) => false,
+    }
+}
+
 impl LibraryChoice for PlansPick {
     fn narrow(&self, Question { measurement, .. }: Question<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
+        // Of RCCL nothing is modelled, and NCCL does not run on other makers' GPUs: what is left is the fastest of our own
+        // schedules.
+        if is_rccl(measurement) {
+            return Restriction::default();
+        }
         let (mut algorithms, mut protocols) = match name {
-            LibraryName::Nccl | LibraryName::Rccl => (OF_NCCL.to_vec(), PROTOCOLS_OF_NCCL.to_vec()),
+            LibraryName::Nccl => (OF_NCCL.to_vec(), PROTOCOLS_OF_NCCL.to_vec()),
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }
             // Its messages.
             LibraryName::OpenMpi => (Vec::new(), vec![Protocol::Simple]),
-            LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::Fabricast => (Vec::new(), Vec::new()),
+            LibraryName::Rccl | LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::Fabricast => {
+                (Vec::new(), Vec::new())
+            }
         };
         if name == LibraryName::Nccl && measurement.configuration.registered == Registered::Symmetric {
             algorithms.extend(SYMMETRIC);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Compared, Explanation, Verdict};
+use super::{Cause, Compared, Explanation, Verdict};
 use crate::measured::manifest::Measurement;
 
 /// Statistics of errors: predicted ÷ measured − 1.
@@ -51,12 +51,14 @@ pub struct Group {
     pub rows: Vec<usize>,
     /// Over its rows.
     pub summary: Summary,
-    /// Rows above and below the band.
+    /// Rows above the band, or slower by one factor at all sizes.
     pub slower: usize,
     /// Rows below the band.
     pub faster: usize,
     /// What would explain it, where it is off as a whole.
     pub explanation: Option<Explanation>,
+    /// A setting that may have slowed it down.
+    pub cause: Option<Cause>,
 }
 
 impl Summary {
@@ -108,6 +110,7 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
                     slower: 0,
                     faster: 0,
                     explanation: None,
+                    cause: None,
                 };
                 groups.push((row.measurement, group));
                 groups.len() - 1
@@ -121,7 +124,7 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
             match row.verdict() {
                 Verdict::Expected => {}
                 Verdict::Faster { .. } => group.faster += 1,
-                Verdict::Slower { .. } => group.slower += 1,
+                Verdict::Slower { .. } | Verdict::Slow { .. } => group.slower += 1,
             }
         }
     }

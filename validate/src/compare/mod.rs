@@ -4,13 +4,14 @@
 //! [`LibraryChoice`] narrows the choice to; an [`Explanation`] says which figure of the profile would have
 //! to differ, and by how much.
 
-mod accident;
 mod choice;
 mod explanation;
 mod group;
 mod knob;
+mod outlier;
 mod predict;
 mod regret;
+mod slow;
 mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,11 +23,12 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, Place};
 use rayon::prelude::*;
 
-pub use choice::{LibraryChoice, PlansPick, Question};
+pub use choice::{LibraryChoice, PlansPick, Question, is_rccl};
 pub use explanation::Explanation;
 pub use group::{Coverage, Group, Summary};
 pub use knob::Knob;
 pub use regret::Regret;
+pub use slow::Cause;
 pub use verdict::Verdict;
 
 use crate::measured::LibraryName;
@@ -80,9 +82,11 @@ pub struct Compared {
     pub low: Picos,
     /// Upper end.
     pub high: Picos,
-    /// What its neighbours in size make of it, where it is off by more than a quarter from that: an accident of the
-    /// measurement.
-    pub accident: Option<Picos>,
+    /// The time nearest to its own that its neighbours in size allow, where it is more than a quarter off from that: an
+    /// outlier of the measurement.
+    pub outlier: Option<Picos>,
+    /// measured ÷ predicted − 1, where all sizes of its group are slower alike.
+    pub slow: Option<f64>,
     /// What the prediction uses most.
     pub busiest: Option<Busiest>,
 }
@@ -97,7 +101,16 @@ impl Compared {
     /// Whether the measurement is what was to be expected.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        Verdict::of(self.measured, self.low, self.high)
+        match (Verdict::of(self.measured, self.low, self.high), self.slow) {
+            (Verdict::Expected, Some(by)) => Verdict::Slow { by },
+            (verdict, _) => verdict,
+        }
+    }
+
+    /// Returns true if the measured time lies inside the interval of its prediction.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.measured >= self.low && self.measured <= self.high
     }
 }
 
@@ -110,7 +123,7 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// Over all rows.
     pub summary: Summary,
-    /// Over those that are no accidents of the measurement.
+    /// Over those that are no outliers of the measurement.
     pub smooth: Summary,
     /// How many rows lie inside the intervals of their predictions.
     pub coverage: Coverage,
@@ -170,8 +183,13 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     if rows.is_empty() {
         return Err(CompareError::NoRows);
     }
-    accident::mark(&mut rows);
+    outlier::mark(&mut rows);
+    slow::mark(&group::groups(request.measurements, &rows), &mut rows);
     let mut groups = group::groups(request.measurements, &rows);
+    for group in &mut groups {
+        let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
+        group.cause = first.and_then(|first| slow::cause(first, group));
+    }
     if request.explanations == Explanations::Wanted {
         let explained: Vec<Option<Explanation>> =
             groups.par_iter().map(|group| explanation::explain(request, group, &rows)).collect::<Result<_, _>>()?;
@@ -181,8 +199,8 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     }
     Ok(Comparison {
         summary: Summary::of(rows.iter().map(Compared::error)),
-        smooth: Summary::of(rows.iter().filter(|row| row.accident.is_none()).map(Compared::error)),
-        coverage: Coverage::of(rows.iter().map(|row| row.verdict() == Verdict::Expected)),
+        smooth: Summary::of(rows.iter().filter(|row| row.outlier.is_none()).map(Compared::error)),
+        coverage: Coverage::of(rows.iter().map(Compared::is_inside)),
         regret: regret::regret(request.measurements, &rows),
         groups,
         rows,

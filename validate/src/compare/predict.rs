@@ -124,5 +124,17 @@ impl<'a> Stage<'a> {
 /// A row beside its prediction.
 fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest, .. }: Priced) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
-    Compared { measurement, line, bytes, strategy, measured, predicted: time, low, high, accident: None, busiest }
+    Compared {
+        measurement,
+        line,
+        bytes,
+        strategy,
+        measured,
+        predicted: time,
+        low,
+        high,
+        outlier: None,
+        slow: None,
+        busiest,
+    }
 }

@@ -17,6 +17,11 @@ pub enum Verdict {
         /// measured ÷ upper end − 1, above 0.
         outside: f64,
     },
+    /// Within it, but slower by the same factor as all sizes of its group.
+    Slow {
+        /// measured ÷ predicted − 1, above 0.
+        by: f64,
+    },
 }
 
 impl Verdict {
@@ -33,13 +38,14 @@ impl Verdict {
         }
     }
 
-    /// `expected`, `faster` or `slower`.
+    /// `expected`, `faster`, `slower` or `slow`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Expected => "expected",
             Self::Faster { .. } => "faster",
             Self::Slower { .. } => "slower",
+            Self::Slow { .. } => "slow",
         }
     }
 
@@ -47,7 +53,7 @@ impl Verdict {
     #[must_use]
     pub fn outside(self) -> f64 {
         match self {
-            Self::Expected => 0.0,
+            Self::Expected | Self::Slow { .. } => 0.0,
             Self::Faster { outside } | Self::Slower { outside } => outside,
         }
     }

@@ -4,6 +4,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
 
+use super::evidence::{self, Evidence};
 use super::size_rule;
 use super::{Library, Rejected};
 
@@ -47,6 +48,39 @@ pub struct Header {
     pub iterations: Option<u32>,
     /// How the column `count` is meant.
     pub counting: Counting,
+    /// Hosts of the communicator, where the log counts them.
+    pub nodes: Option<u32>,
+    /// Runs of processes that know nothing of each other, where the log holds several: nccl-tests built without MPI=1.
+    /// Ranks, devices and rows of a table are then those of one of them.
+    pub separate_runs: Option<u32>,
+    /// Channels of sends and receives as NCCL reports them (`NCCL_DEBUG=INFO`).
+    pub p2p_channels: Option<P2pChannels>,
+    /// Collectives that the columns fit; none where they identify nothing.
+    pub candidates: Vec<Collective>,
+    /// Parts of the header that come from the columns of the table.
+    pub inferred: Inferred,
+    /// Ranks that the columns fit, where the description of the log says otherwise.
+    pub doubted_ranks: Option<u32>,
+    /// The collective that the columns fit, where the description of the log says otherwise.
+    pub doubted_collective: Option<Collective>,
+}
+
+/// Parts of a header that come from the columns of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inferred {
+    /// The collective.
+    pub collective: bool,
+    /// The ranks.
+    pub ranks: bool,
+}
+
+/// Channels of sends and receives: `4 p2p channels, 2 p2p channels per peer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct P2pChannels {
+    /// Of all peers together.
+    pub all: u16,
+    /// Of each peer.
+    pub per_peer: u16,
 }
 
 /// What the column `count` of collectives of blocks counts.
@@ -93,6 +127,8 @@ pub struct Row {
     pub out_of_place: Option<Timing>,
     /// In place.
     pub in_place: Option<Timing>,
+    /// Properties that narrow down its collective.
+    pub evidence: Evidence,
     /// Its line, from 1.
     pub line: u32,
 }
@@ -134,7 +170,17 @@ impl Row {
     #[must_use]
     pub fn of(bytes: Bytes, time: Picos, line: u32) -> Self {
         let timing = Timing { time, spread: None, clock: Clock::Collective };
-        Self { bytes, count: None, dtype: None, op: None, root: None, out_of_place: Some(timing), in_place: None, line }
+        Self {
+            bytes,
+            count: None,
+            dtype: None,
+            op: None,
+            root: None,
+            out_of_place: Some(timing),
+            in_place: None,
+            evidence: Evidence::default(),
+            line,
+        }
     }
 
     /// What counts as measured: out of place, or in place where nothing else was measured.
@@ -149,6 +195,38 @@ impl Table {
     pub fn check_sizes(&mut self, collective: Collective, ranks: u32) {
         let counting = self.header.counting;
         self.reject(|row| size_rule::fault(row, collective, ranks, counting));
+    }
+
+    /// Takes the collective and the ranks from the columns where the header does not name them and the columns fit one
+    /// only; what is given from elsewhere restricts them.
+    pub fn infer(&mut self, collective: Option<Collective>, ranks: Option<u32>) {
+        let header = &self.header;
+        // A test of nccl-tests that is none of ours has no collective.
+        if header.program.is_some() && header.collective.is_none() || self.rows.is_empty() {
+            return;
+        }
+        let known = evidence::Known {
+            collective: header.collective.or(collective),
+            ranks: header.ranks.or(ranks),
+            counting: header.counting,
+        };
+        let found = evidence::infer(&self.rows, known);
+        let header = &mut self.header;
+        if header.ranks.is_none() && ranks.is_none() {
+            header.ranks = found.ranks;
+            header.inferred.ranks = found.ranks.is_some();
+        }
+        if header.collective.is_none() && collective.is_none() {
+            // One rank only copies, whatever it is asked for.
+            let alone = header.ranks == Some(1);
+            match found.collectives.as_slice() {
+                [one] => header.collective = Some(*one),
+                [first, ..] if alone => header.collective = Some(*first),
+                _ => {}
+            }
+            header.inferred.collective = header.collective.is_some();
+        }
+        header.candidates = found.collectives;
     }
 
     /// Rejects the rows for which there is a reason.
@@ -166,9 +244,15 @@ impl Table {
 }
 
 impl Header {
-    /// Hosts among the devices listed, where any are.
+    /// Hosts: those that the log counts, or those among the devices listed, where any are; of separate runs one.
     #[must_use]
     pub fn hosts(&self) -> Option<u32> {
+        if self.separate_runs.is_some() {
+            return Some(1);
+        }
+        if self.nodes.is_some() {
+            return self.nodes;
+        }
         let mut hosts: Vec<&str> = self.devices.iter().map(|device| device.host.as_str()).collect();
         hosts.sort_unstable();
         hosts.dedup();

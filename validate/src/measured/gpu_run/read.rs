@@ -16,7 +16,7 @@ use super::{By, Key, Timed, Versions, tables};
 use crate::kernel::Carrier;
 use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
 use crate::measured::nccl_tests::json::{Lines, without_place};
-use crate::measured::{Header, MeasuredError, Reason, Rejected, Row, Table, number};
+use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
 
 /// The form of the JSON. The first had neither this number nor the fabric and the blocks of rows.
 pub const FORMAT: u32 = 2;
@@ -102,6 +102,7 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
             configuration,
             role: Role::Fit,
             notes: Notes { software: key.software(versions), ..Notes::default() },
+            context: LogContext::default(),
             rows: table.rows,
             rejected: table.rejected,
         });

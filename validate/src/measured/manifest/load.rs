@@ -9,9 +9,11 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_topologies::{Fabric, FabricRequest, Place, preset};
 
+use super::assumptions::{self, Given};
 use super::entry::{Entry, Located};
+use super::missing::{self, Missing};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
-use crate::measured::{Header, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
+use crate::measured::{Header, LogFormat, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
 
 /// The measurements of a manifest.
 #[derive(Clone, Debug, Default)]
@@ -69,28 +71,57 @@ impl Fabrics {
     }
 }
 
-/// What a manifest asks for; files are relative to its folder.
-fn request(entry: &Entry, header: &Header, folder: &Path) -> FabricRequest {
+/// Hosts and GPUs that a log and its description give.
+#[derive(Clone, Copy, Debug, Default)]
+struct Machines {
+    nodes: Option<u32>,
+    gpus: Option<u32>,
+}
+
+/// The fabric of an entry, as a name or a path.
+fn fabric_name(entry: &Entry, folder: &Path) -> String {
     let name = &entry.fabric.value;
     let path = folder.join(name);
     // What looks like no path was meant as a name, and near names are better advice than a missing file.
     let is_file = preset::text(name).is_none() && (name.contains(['/', '\\', '.']) || path.exists());
-    let nodes = entry.nodes.or(header.hosts());
-    // The log's ranks, where they are equally many on each host; checked against the fabric later.
-    let per_node = header.ranks.map(|ranks| ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
+    if is_file { path.display().to_string() } else { name.clone() }
+}
+
+/// Request for the fabric of an entry; files are relative to the manifest's folder.
+fn request(entry: &Entry, machines: Machines, folder: &Path) -> FabricRequest {
     FabricRequest {
-        fabric: if is_file { path.display().to_string() } else { name.clone() },
-        nodes: Some(nodes.unwrap_or(1)),
-        gpus: entry.gpus.or(per_node),
+        fabric: fabric_name(entry, folder),
+        nodes: Some(machines.nodes.unwrap_or(1)),
+        gpus: machines.gpus,
         network: entry.network.clone(),
         gpu: entry.gpu.clone(),
     }
 }
 
+/// Hosts and GPUs: those given, those that the log lists, or as many full hosts of the fabric as have the log's ranks.
+fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> Machines {
+    let Some(ranks) = header.ranks else { return Machines { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus } };
+    let nodes = entry.nodes.or(header.hosts()).or_else(|| match entry.gpus {
+        Some(gpus) => (gpus > 0 && ranks.is_multiple_of(gpus)).then(|| ranks / gpus),
+        None => full_hosts(entry, ranks, folder, fabrics),
+    });
+    // As many on each host; checked against the fabric later.
+    let on_each = Some(ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
+    Machines { nodes, gpus: entry.gpus.or(on_each) }
+}
+
+/// Number of full hosts of a fabric that have so many ranks together; `None` where one host has as many, or they do not divide.
+fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
+    let one = request(entry, Machines { nodes: Some(1), gpus: None }, folder);
+    let gpus = fabrics.get(&one, &entry.fabric.place).ok()?.gpus().len() as u32;
+    (gpus > 0 && ranks > gpus && ranks.is_multiple_of(gpus)).then(|| ranks / gpus)
+}
+
 fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
     // A manifest that says all of it is held against its fabric before the log is looked for.
-    if entry.nodes.is_some() && entry.gpus.is_some() {
-        fabrics.get(&request(entry, &Header::default(), folder), &entry.fabric.place)?;
+    if entry.nodes.is_some() && entry.gpus.is_some() && !entry.fabric.value.is_empty() {
+        let machines = Machines { nodes: entry.nodes, gpus: entry.gpus };
+        fabrics.get(&request(entry, machines, folder), &entry.fabric.place)?;
     }
     let path = folder.join(&entry.file.value);
     let text = text_of_file(&path, Limit::LOG).map_err(|error| match error {
@@ -100,15 +131,37 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
         other => MeasuredError::Unreadable(other),
     })?;
     let source = path.display().to_string();
+    let format = LogFormat::of(&text);
+    let mut tables = read_log(&text, &source)?;
+    let wanted = entry.collective.as_ref().map(|collective| collective.value);
+    let ranks = entry.nodes.zip(entry.gpus).and_then(|(nodes, gpus)| nodes.checked_mul(gpus));
+    for table in &mut tables {
+        table.infer(wanted, ranks);
+        // What is given counts, not what figures look like.
+        let header = &mut table.header;
+        if header.inferred.ranks && ranks.is_some() && ranks != header.ranks {
+            header.doubted_ranks = header.ranks.take();
+            header.inferred.ranks = false;
+        }
+        if header.inferred.collective && wanted.is_some() && wanted != header.collective {
+            header.doubted_collective = header.collective.take();
+            header.inferred.collective = false;
+        }
+    }
+    if let Some(missing) = Missing::of(entry, &tables) {
+        return Err(missing.error(entry, &source));
+    }
     let mut found: Vec<Measurement> = Vec::new();
-    // Tables of other collectives, where the manifest names one: for other entries, and told of.
+    // Tables of other collectives, where the manifest names one: for other entries, and reported.
     let mut others: Vec<Rejected> = Vec::new();
-    for mut table in read_log(&text, &source)? {
-        let request = request(entry, &table.header, folder);
+    for mut table in tables {
+        let machines = machines(entry, &table.header, folder, fabrics);
+        let request = request(entry, machines, folder);
         let fabric = fabrics.get(&request, &entry.fabric.place)?;
         let gpus = fabric.gpus().len() as u32;
         let place = Place { line: table.line, ..Place::of_source(&source) };
-        let log = Log { entry, header: &table.header, place, nodes: request.nodes.unwrap_or(1), gpus };
+        let nodes = request.nodes.unwrap_or(1);
+        let log = Log { entry, header: &table.header, place, format, nodes, gpus };
         let configuration = match log.configuration() {
             Ok(configuration) => configuration,
             Err(Mismatch::OtherCollective(reason)) => {
@@ -118,6 +171,8 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
             Err(Mismatch::Wrong(error)) => return Err(error),
         };
         check_rows(&mut table, &configuration, entry);
+        let given = Given { entry, table: &table, format, fabric: &fabric, configuration: &configuration };
+        let context = assumptions::context(&given);
         found.push(Measurement {
             place: entry.place.clone(),
             file: path.clone(),
@@ -127,6 +182,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
             configuration,
             role: entry.role,
             notes: entry.notes.clone(),
+            context,
             rows: table.rows,
             rejected: table.rejected,
         });
@@ -155,6 +211,7 @@ struct Log<'a> {
     header: &'a Header,
     /// The table.
     place: Place,
+    format: LogFormat,
     /// Hosts measured.
     nodes: u32,
     /// GPUs of the fabric: those measured, on all hosts.
@@ -176,9 +233,15 @@ impl Log<'_> {
     fn configuration(&self) -> Result<Configuration, Mismatch> {
         let Self { entry, header, nodes, gpus: ranks, .. } = self;
         if let Some(found) = header.ranks.filter(|found| found != ranks) {
+            let runs = header
+                .separate_runs
+                .map_or_else(String::new, |runs| format!(" in each of {}", missing::separate_runs(runs)));
+            let found = if header.inferred.ranks { format!("{found} (by busbw/algbw)") } else { found.to_string() };
             let message = match entry.gpus {
-                Some(gpus) => format!("has {found} ranks; {} says {ranks} ({nodes} × {gpus})", said_by(&entry.place)),
-                None => format!("has {found} ranks, which are not those of {nodes} equal hosts"),
+                Some(gpus) => {
+                    format!("has {found} ranks{runs}; {} says {ranks} ({nodes} × {gpus})", said_by(&entry.place))
+                }
+                None => format!("has {found} ranks{runs}, which are not those of {nodes} equal hosts"),
             };
             return Err(Mismatch::Wrong(MeasuredError::invalid(self.place.clone(), message)));
         }
@@ -192,8 +255,12 @@ impl Log<'_> {
             library: entry.library.clone().or_else(|| header.library.clone()),
             in_network: entry.in_network,
             registered: entry.registered,
-            launch: self.agreed(entry.launch.as_ref(), header.launch, |&launch: &Launch| launch_name(launch))?,
-            processes: self.agreed(entry.processes.as_ref(), header.processes, |&by: &Processes| processes_name(by))?,
+            launch: self
+                .agreed(entry.launch.as_ref(), header.launch, |&launch: &Launch| launch_name(launch))?
+                .unwrap_or_else(|| assumptions::launch(self.format)),
+            processes: self
+                .agreed(entry.processes.as_ref(), header.processes, |&by: &Processes| processes_name(by))?
+                .unwrap_or_default(),
             dtype: entry.dtype.unwrap_or_default(),
             env: entry.env.clone(),
         })
@@ -207,34 +274,27 @@ impl Log<'_> {
             (Some(Located { value, .. }), _) => Ok(*value),
             (None, Some(found)) => Ok(found),
             (None, None) => {
-                let described = self.entry.place.line > 0;
-                let message = "does not say which collective it measured";
-                Err(Mismatch::Wrong(MeasuredError::Invalid {
-                    place: if described { self.entry.place.clone() } else { self.place.clone() },
-                    message: if described { format!("{} {message}", self.place) } else { message.to_owned() },
-                    help: Some(
-                        "add `collective = \"all_reduce\"` to a manifest, or --collective all_reduce".to_owned(),
-                    ),
-                }))
+                let missing = Missing::of_header(self.entry, self.header);
+                Err(Mismatch::Wrong(missing.error(self.entry, &self.place.to_string())))
             }
         }
     }
 
-    /// What entry and log say alike, or one of them; the default where neither does.
-    fn agreed<T: Copy + PartialEq + Default>(
+    /// Value that entry and log agree on, or that one of them gives.
+    fn agreed<T: Copy + PartialEq>(
         &self,
         said: Option<&Located<T>>,
         found: Option<T>,
         name: impl Fn(&T) -> &'static str,
-    ) -> Result<T, Mismatch> {
+    ) -> Result<Option<T>, Mismatch> {
         match (said, found) {
             (Some(said), Some(found)) if said.value != found => {
                 let message = format!("`{}`, but {} says `{}`", name(&said.value), self.place, name(&found));
                 let place = if said.place.line > 0 { &said.place } else { &self.place };
                 Err(Mismatch::Wrong(MeasuredError::invalid(place.clone(), message)))
             }
-            (Some(said), _) => Ok(said.value),
-            (None, found) => Ok(found.unwrap_or_default()),
+            (Some(said), _) => Ok(Some(said.value)),
+            (None, found) => Ok(found),
         }
     }
 }

@@ -3,9 +3,11 @@
 //! [`read`] takes the text apart and says where something in it is wrong; [`load`] finds the logs and the fabrics, and
 //! holds what the manifest says against what the logs say of themselves.
 
+mod assumptions;
 mod contradictions;
 mod entry;
 mod load;
+mod missing;
 mod read;
 
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{Fabric, FabricRequest, Place};
 
-use super::{Library, Rejected, Row};
+use super::{Library, LogContext, Rejected, Row};
 pub use contradictions::{Contradiction, contradictions};
 pub use entry::{Entry, Located};
 pub use load::{Loaded, load, measure};
@@ -42,6 +44,8 @@ pub struct Measurement {
     pub role: Role,
     /// What is kept as it stands.
     pub notes: Notes,
+    /// Assumptions and remarks.
+    pub context: LogContext,
     /// The rows, in the order of the log.
     pub rows: Vec<Row>,
     /// Rows of the log that cannot be used.

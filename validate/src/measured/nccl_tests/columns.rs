@@ -5,6 +5,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Row, Spread, Timing};
 use super::super::{Reason, number};
 
@@ -138,6 +139,12 @@ impl Columns {
         line: u32,
     ) -> Result<Row, Reason> {
         let dtype = dtype.parse().map_err(|_| Reason::UnknownType(dtype.to_owned()))?;
+        let evidence = Evidence {
+            factor: None,
+            reduces: self.reduction.then(|| op.is_some_and(|op| op != "none")),
+            // The column is there, or blank together with the reduction.
+            rooted: self.root.then(|| root.is_some_and(|root| root.starts_with(|c: char| c.is_ascii_digit()))),
+        };
         let root = root.map(|text| {
             text.parse::<i64>().map_err(|_| Reason::NotANumber {
                 column: "root",
@@ -153,6 +160,7 @@ impl Columns {
             root: root.transpose()?.and_then(|root| u32::try_from(root).ok()),
             out_of_place: None,
             in_place: None,
+            evidence,
             line,
         };
         let columns = self.sides.first().map(|side| side.columns.as_slice()).unwrap_or_default();
@@ -164,6 +172,8 @@ impl Columns {
             (Some(out_of_place), None) => row.out_of_place = out_of_place?,
             (None, _) => {}
         }
+        let factors = measured.chunks_exact(columns.len().max(1)).filter_map(|fields| factor(columns, fields));
+        row.evidence.factor = factors.reduce(|one, other| one.and(other).unwrap_or(one));
         if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }
     }
 }
@@ -205,6 +215,13 @@ fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reaso
         timing.spread = Some(Spread { min, max, p99 });
     }
     Ok(Some(timing))
+}
+
+/// busbw ÷ algbw of a side, as far as its digits tell.
+fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
+    let mut bandwidths =
+        columns.iter().zip(fields).filter(|(column, _)| **column == Measured::Bandwidth).map(|(_, field)| field);
+    Factor::of(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
 }
 
 /// `#wrong` counts wrong elements; the older `error` is the largest difference, which rounding explains where it is small.

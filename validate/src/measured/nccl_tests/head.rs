@@ -56,23 +56,39 @@ pub(super) fn take(header: &mut Header, line: &str) -> Line {
     }
 }
 
+/// Returns true for lines (without their `#`) that nccl-tests writes, other than head lines.
+pub(super) fn is_known(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some("(B)"), Some("(elements)")) | (Some("out-of-place"), _) => true,
+        (Some("Avg"), Some("bus")) => true,
+        _ => take(&mut Header::default(), line) != Line::Other,
+    }
+}
+
 fn number_after(words: &[&str], name: &str) -> Option<u64> {
     let at = words.iter().position(|word| *word == name)?;
     words.get(at + 1)?.parse().ok()
 }
 
-/// `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`; older versions have no group.
+/// `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`; older versions have no group. Names of hosts may
+/// have blanks.
 fn device(words: &[&str]) -> Option<Device> {
-    let number = |name: &str| number_after(words, name).and_then(|n| u32::try_from(n).ok());
-    let host = words.iter().position(|word| *word == "on").and_then(|at| words.get(at + 1))?;
-    let bus = words.iter().position(|word| word.starts_with('['))?;
+    let on = words.iter().position(|word| *word == "on")?;
+    let host_ends = words
+        .windows(3)
+        .rposition(|next| next[0] == "device" && next[1].parse::<u32>().is_ok() && next[2].starts_with('['))?;
+    let before = words.get(..on)?;
+    let number = |name: &str| number_after(before, name).and_then(|n| u32::try_from(n).ok());
+    let bus = words.get(host_ends + 2..)?;
+    let bus_ends = bus.iter().position(|word| word.ends_with(']')).unwrap_or(0);
     Some(Device {
         rank: number("Rank")?,
         group: number("Group").unwrap_or(0),
         pid: number("Pid").unwrap_or(0),
-        host: (*host).to_owned(),
-        device: number("device")?,
-        model: words.get(bus + 1..).unwrap_or_default().join(" "),
+        host: words.get(on + 1..host_ends).filter(|host| !host.is_empty())?.join(" "),
+        device: words.get(host_ends + 1)?.parse().ok()?,
+        model: bus.get(bus_ends + 1..).unwrap_or_default().join(" "),
     })
 }
 
@@ -103,6 +119,17 @@ mod tests {
         assert_eq!((header.launch, header.processes), (Some(Launch::Graph), Some(Processes::PerGpu)));
         assert_eq!((header.iterations, header.threads, header.gpus_per_thread), (Some(50), Some(2), Some(1)));
         assert_eq!(header.devices[0].model, "NVIDIA H200");
+    }
+
+    #[test]
+    fn names_of_hosts_may_have_blanks() {
+        for (name, host) in [("NODE A", "NODE A"), ("my  device 3", "my device 3"), ("on", "on")] {
+            let line = format!("  Rank  3 Group  0 Pid 5 on {name} device  1 [0000:23:00] NVIDIA H100 80GB HBM3");
+            let header = header(&[&line]);
+            let device = &header.devices[0];
+            assert_eq!((device.host.as_str(), device.device, device.rank), (host, 1, 3), "{name}");
+            assert_eq!(device.model, "NVIDIA H100 80GB HBM3");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Counting, Device, Header, Row, Spread, Table, Timing};
 use super::super::{Library, MeasuredError, Reason, Rejected, number};
 use super::{check, collective_of, launch_of, processes_of, ranks_of};
@@ -59,6 +60,8 @@ struct Entry {
 
 #[derive(Deserialize)]
 struct Side {
+    alg_bw: Option<Value>,
+    bus_bw: Option<Value>,
     time: Option<Value>,
     cpu_time: Option<Value>,
     nwrong: Option<f64>,
@@ -160,6 +163,16 @@ fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
         Some(Value::Number(number)) => number.as_u64().and_then(|root| u32::try_from(root).ok()),
         _ => None,
     };
+    let of_side = |side: &Option<Side>| {
+        let side = side.as_ref()?;
+        let printed = |value: &Option<Value>| Printed::read(&value.as_ref()?.to_string());
+        Factor::of(printed(&side.alg_bw)?, printed(&side.bus_bw)?)
+    };
+    let evidence = Evidence {
+        factor: of_side(&entry.out_of_place).or_else(|| of_side(&entry.in_place)),
+        reduces: entry.redop.as_deref().map(|op| op != "none"),
+        rooted: entry.root.is_some().then_some(root.is_some()),
+    };
     let row = Row {
         bytes: number::bytes(&entry.size.to_string())?,
         count: Some(entry.count),
@@ -168,6 +181,7 @@ fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
         root,
         out_of_place: timing(entry.out_of_place, entry.out_of_place_per_iter)?,
         in_place: timing(entry.in_place, entry.in_place_per_iter)?,
+        evidence,
         line,
     };
     if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }

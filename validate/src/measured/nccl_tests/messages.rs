@@ -1,37 +1,50 @@
-//! What stands between the rows: NCCL's own messages, which go to the same output, and what launchers put before lines.
+//! NCCL's own messages, which go to the same output as the rows.
 
-/// What of a line is nccl-tests' own: without the launcher's mark at its start, and without the message of NCCL that may
-/// begin anywhere in it (the two share standard output, and a row is printed in pieces).
+use super::super::LibraryName;
+use super::super::table::P2pChannels;
+
+/// The part of a line before the message of NCCL that may begin anywhere in it: the two share standard output, and a row is
+/// printed in pieces.
 pub(super) fn own_part(line: &str) -> &str {
-    let line = without_mark(line);
     match message_start(line) {
         Some(start) => line.get(..start).unwrap_or_default(),
         None => line,
     }
 }
 
-/// The version in NCCL's line `NCCL version 2.19.3+cuda12.2`.
-pub(super) fn library_version(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once("NCCL version ")?;
-    let word = rest.split_whitespace().next()?;
-    let version = word.split('+').next()?;
-    version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
+/// Fact about the library in one of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice<'a> {
+    /// `NCCL version 2.19.3+cuda12.2`: library and version.
+    Version(LibraryName, &'a str),
+    /// `rccl-tests: Version …`: the tests are those of RCCL.
+    Rccl,
+    /// `4 coll channels, 0 collnet channels, 0 nvls channels, 4 p2p channels, 2 p2p channels per peer`.
+    Channels(P2pChannels),
 }
 
-/// Without `[1,0]<stdout>:` (mpirun --tag-output) or `0: ` (srun -l).
-fn without_mark(line: &str) -> &str {
-    if line.starts_with('[')
-        && let Some((mark, rest)) = line.split_once(">:")
-        && (mark.ends_with("<stdout") || mark.ends_with("<stderr"))
-    {
-        return rest;
+/// Returns the fact about the library that a line holds.
+pub(super) fn notice(line: &str) -> Option<Notice<'_>> {
+    if let Some((_, rest)) = line.split_once("NCCL version ") {
+        return version(rest).map(|version| Notice::Version(LibraryName::Nccl, version));
     }
-    match line.trim_start().split_once(": ") {
-        Some((label, rest)) if !label.is_empty() && label.len() <= 6 && label.bytes().all(|b| b.is_ascii_digit()) => {
-            rest
-        }
-        _ => line,
+    if let Some((_, rest)) = line.split_once("RCCL version") {
+        let version = version(rest.trim_start_matches([' ', ':']));
+        return Some(version.map_or(Notice::Rccl, |version| Notice::Version(LibraryName::Rccl, version)));
     }
+    if line.contains("rccl-tests") {
+        return Some(Notice::Rccl);
+    }
+    let (before, rest) = line.split_once(" p2p channels, ")?;
+    let per_peer = rest.split_once(" p2p channels per peer")?.0;
+    let all = before.rsplit(' ').next()?;
+    Some(Notice::Channels(P2pChannels { all: all.parse().ok()?, per_peer: per_peer.trim().parse().ok()? }))
+}
+
+/// `2.19.3` of `2.19.3+cuda12.2`.
+fn version(rest: &str) -> Option<&str> {
+    let version = rest.split_whitespace().next()?.split(['+', '-']).next()?;
+    version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
 }
 
 /// Where a message of NCCL begins: `host:pid:tid [device] NCCL INFO …`, with a time before it in newer versions.
@@ -92,14 +105,22 @@ mod tests {
             ("  12  3  -1h:1:2 [7] NCCL INFO x", "  12  3  -1"),
             ("  12  3  N/A[2026-01-02 10:11:12.123] n:1:2 [7] NCCL WARN x", "  12  3  N/A"),
             ("  12  3  0.25node:1:2 [7] NCCL WARN x", "  12  3  0.25"),
-            ("[1,0]<stdout>:# nThread 1", "# nThread 1"),
             ("[1,0]<stdout>:n:1:2 [7] NCCL INFO x", ""),
-            ("0:   1024  256", "  1024  256"),
-            ("12:# nThread", "12:# nThread"),
         ] {
             assert_eq!(own_part(line), own, "{line}");
         }
-        assert_eq!(library_version("n:1:2 [0] NCCL INFO NCCL version 2.19.3+cuda12.2"), Some("2.19.3"));
-        assert_eq!(library_version("NCCL version unknown"), None);
+        let version = |line| {
+            notice(line).and_then(|notice| match notice {
+                Notice::Version(name, version) => Some((name, version)),
+                _ => None,
+            })
+        };
+        let nccl = version("n:1:2 [0] NCCL INFO NCCL version 2.19.3+cuda12.2");
+        assert_eq!(nccl, Some((LibraryName::Nccl, "2.19.3")));
+        assert_eq!(version("RCCL version : 2.21.5-HEAD:0f4b6ca"), Some((LibraryName::Rccl, "2.21.5")));
+        assert_eq!(notice("NCCL version unknown"), None);
+        assert_eq!(notice("rccl-tests: Version :+"), Some(Notice::Rccl));
+        let line = "h:1:2 [1] NCCL INFO 4 coll channels, 4 collnet channels, 0 nvls channels, 4 p2p channels, 2 p2p channels per peer";
+        assert_eq!(notice(line), Some(Notice::Channels(P2pChannels { all: 4, per_peer: 2 })));
     }
 }

@@ -1,6 +1,7 @@
 //! The logs of nccl-tests, as text and as JSON.
 
 pub(super) mod json;
+pub(super) mod rccl_json;
 pub(super) mod text;
 
 mod columns;
@@ -8,14 +9,19 @@ mod head;
 #[cfg(test)]
 mod json_tests;
 mod messages;
+mod prefix;
+mod runs;
+#[cfg(test)]
+mod stored_tests;
 #[cfg(test)]
 mod text_tests;
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 
+use super::gpu_names::is_of_amd;
 use super::table::{Clock, Header, Table};
-use super::{Reason, size_rule};
+use super::{Library, LibraryName, Reason, size_rule};
 
 /// The collective that a program of nccl-tests measures, by its name with or without folder.
 fn collective_of(program: &str) -> Option<Collective> {
@@ -48,8 +54,16 @@ fn ranks_of(header: &Header) -> Option<u32> {
     }
 }
 
-/// Rejects the rows of a finished table that its own header contradicts.
+/// Rejects the rows of a finished table that its own header contradicts. The collective and the ranks that the header does
+/// not name are taken from the columns first, where these fit one only.
 fn check(table: &mut Table) {
+    table.infer(None, None);
+    // RCCL's tests are NCCL's, and say so in places.
+    if table.header.devices.iter().any(|device| is_of_amd(&device.model)) {
+        let header = &mut table.header;
+        let version = header.library.take().filter(|library| library.name == LibraryName::Rccl);
+        header.library = Some(version.unwrap_or(Library { name: LibraryName::Rccl, version: String::new() }));
+    }
     if let (None, Some(program)) = (table.header.collective, table.header.program.clone()) {
         table.reject(|_| Some(Reason::UnknownTest(program.clone())));
     }
@@ -58,7 +72,7 @@ fn check(table: &mut Table) {
         timing.is_some_and(|timing| timing.clock == Clock::Cpu).then_some(Reason::CpuTime)
     });
     match (table.header.collective, table.header.ranks) {
-        (Some(collective), Some(ranks)) => table.check_sizes(collective, ranks),
+        (Some(collective), Some(ranks)) if table.header.separate_runs.is_none() => table.check_sizes(collective, ranks),
         _ => table.reject(size_rule::fault_of_any),
     }
 }

@@ -1,7 +1,8 @@
 //! What nccl-tests prints, of any version and with any flags.
 //!
 //! Lines that begin with `#` are the header, the head of a table, or its end; others are rows where a table is open. NCCL's
-//! messages share standard output: what they cut in pieces is put together again.
+//! messages share standard output: what they cut in pieces is put together again. What stands before all lines is taken off
+//! first ([`prefix`]). Tables of processes that know nothing of each other are told apart ([`runs`]).
 
 use fabricast_topologies::Place;
 
@@ -9,16 +10,24 @@ use super::super::table::{Counting, Header, Table};
 use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected};
 use super::columns::{Columns, Parsed};
 use super::head::{self, Line};
-use super::{check, messages, ranks_of};
+use super::messages::Notice;
+use super::{check, prefix, ranks_of, runs};
 
 /// Reads the tables of a log.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
-    let mut reader = Reader::default();
-    for (number, line) in (1..).zip(text.lines()) {
-        reader.line(line, number);
+    let prefix::Lines { lines, streams } = prefix::strip(text);
+    let mut readers: Vec<Reader> = (0..streams).map(|_| Reader::default()).collect();
+    for line in &lines {
+        if let Some(notice) = line.notice {
+            readers.iter_mut().for_each(|reader| reader.notice(notice));
+        }
+        if let Some(reader) = line.stream.and_then(|stream| readers.get_mut(stream)) {
+            reader.line(&line.own, line.number);
+        }
     }
-    reader.end_row();
-    let Reader { mut tables, headless, .. } = reader;
+    readers.iter_mut().for_each(Reader::end_row);
+    let headless = readers.iter().filter_map(|reader| reader.headless).min();
+    let mut tables = runs::separate(readers.into_iter().map(|reader| reader.tables).collect());
     if tables.is_empty() {
         let (line, message) = match headless {
             Some(line) => {
@@ -59,13 +68,29 @@ enum Use {
 }
 
 impl Reader {
-    fn line(&mut self, line: &str, number: u32) {
-        if self.header.library.is_none()
-            && let Some(version) = messages::library_version(line)
-        {
-            self.header.library = Some(Library { name: LibraryName::Nccl, version: version.to_owned() });
+    /// Takes a fact about the library from a message of any process.
+    fn notice(&mut self, notice: Notice<'_>) {
+        let library = |name, version: &str| Some(Library { name, version: version.to_owned() });
+        match notice {
+            Notice::Version(name, version) if self.header.library.is_none() => {
+                self.header.library = library(name, version);
+            }
+            Notice::Rccl if self.header.library.as_ref().is_none_or(|known| known.name != LibraryName::Rccl) => {
+                self.header.library = library(LibraryName::Rccl, "");
+            }
+            // NCCL may connect its channels after the head line is printed.
+            Notice::Channels(channels) => {
+                self.header.p2p_channels = Some(channels);
+                if let Some(table) = self.tables.last_mut().filter(|_| self.columns.is_some()) {
+                    table.header.p2p_channels.get_or_insert(channels);
+                }
+            }
+            Notice::Version(..) | Notice::Rccl => {}
         }
-        let own = messages::own_part(line).trim();
+    }
+
+    fn line(&mut self, own: &str, number: u32) {
+        let own = own.trim();
         if own.is_empty() {
             return;
         }
@@ -134,7 +159,10 @@ impl Reader {
         }
         let Some(columns) = &self.columns else { return };
         if !text.split_whitespace().next().is_some_and(is_count) {
-            // Something else speaks; rows begin with a size.
+            // Something else speaks, or this is the end of a row: rows begin with a size.
+            if is_rest(text) {
+                self.reject(number, Reason::CutOff);
+            }
             return;
         }
         match columns.row(text, number) {
@@ -171,6 +199,13 @@ impl Reader {
 
 fn is_count(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns true for lines of nothing but figures, two of them with decimals: the end of a row.
+fn is_rest(text: &str) -> bool {
+    let is_figure = |word: &str| word == "N/A" || word.parse::<f64>().is_ok_and(f64::is_finite);
+    let decimals = text.split_whitespace().filter(|word| word.contains('.')).count();
+    decimals >= 2 && text.split_whitespace().all(is_figure)
 }
 
 /// Whether a line is a row by itself.

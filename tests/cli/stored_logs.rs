@@ -1,0 +1,204 @@
+//! Logs and tables of users, as they store and paste them (`tests/data/logs`): what each is answered.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::run::{Run, run_in};
+
+fn logs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/logs")
+}
+
+fn answered(arguments: &str) -> Run {
+    let run = run_in(&logs(), arguments);
+    assert_eq!(run.code, 0, "{arguments}: {run:?}");
+    run
+}
+
+fn json(arguments: &str) -> Value {
+    serde_json::from_str(&answered(&format!("{arguments} --no-explain --format json")).stdout).unwrap()
+}
+
+/// The rows of a comparison: lines, ranks, hosts.
+fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let rows = value["rows"].as_array().unwrap().iter();
+    rows.map(|row| (number(row, "bytes"), number(row, "ranks"), number(row, "nodes"))).collect()
+}
+
+#[test]
+fn prefixes_of_launchers_change_no_answer() {
+    let of = |name: &str| answered(&format!("compare {name} --fabric hgx-h100 --no-explain")).stdout;
+    let plain = of("host-name-with-space.txt");
+    assert!(plain.contains("2 × 8 of hgx-h100 x2"), "{plain}");
+    for name in ["compose", "gha", "hydra", "kubectl-timestamps", "ompi5", "quote", "ray", "srun"] {
+        assert_eq!(of(&format!("prefix-{name}.txt")), plain, "{name}");
+    }
+}
+
+#[test]
+fn logs_that_are_right_stay_so() {
+    for (arguments, count, ranks, nodes) in [
+        ("oke-a100-elided-ranks.txt --fabric dgx-a100", 3, 16, 2),
+        ("gh200-2x4-int8.txt --fabric gh200", 12, 8, 2),
+        ("gh200-4x4-corrupt.txt --fabric gh200", 8, 16, 4),
+        ("h200-256-baremetal.txt --fabric hgx-h200", 3, 16, 2),
+        ("h200-256-vm.txt --fabric hgx-h200", 6, 16, 2),
+        ("p4d-scatter-elided.txt --fabric dgx-a100 --collective scatter", 3, 16, 2),
+        ("old-error-652.txt --fabric hgx-h100 --collective all_reduce", 6, 8, 1),
+    ] {
+        let found = rows(&json(&format!("compare {arguments}")));
+        assert_eq!(found.len(), count, "{arguments}");
+        assert!(found.iter().all(|row| (row.1, row.2) == (ranks, nodes)), "{arguments}: {found:?}");
+    }
+    let value = json("compare rtx6000d-2x8-two-tables.txt --fabric l40s-pcie --gpus 8");
+    assert_eq!(value["groups"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn jobs_of_logs_that_are_right_stay_so() {
+    let run = answered("simulate --job rccl-job.log --fabric hgx-h100");
+    assert!(run.stdout.starts_with("rccl-job.log on hgx-h100 · 2 ranks"), "{}", run.stdout);
+    for name in ["nccl-job-half-init.log", "nccl-job-half-of-ranks.log"] {
+        let run = run_in(&logs(), &format!("simulate --job {name} --fabric hgx-h100"));
+        assert!(run.code == 2 && run.stderr.contains("ranks 0 to 15, and the fabric has 8 GPUs"), "{name}: {run:?}");
+        let run = answered(&format!("simulate --job {name} --fabric hgx-h100 --nodes 2"));
+        assert!(run.stdout.contains("16 ranks") && run.stdout.contains("all_reduce   4 B     16      1"), "{run:?}");
+    }
+}
+
+#[test]
+fn assumptions_stand_in_one_line() {
+    let arguments = "compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --nodes 2 --network rail,nic=200Gb/s";
+    let run = answered(arguments);
+    let assumed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("assumed: ")).collect();
+    assert_eq!(assumed.len(), 1, "{}", run.stdout);
+    assert!(assumed[0].contains("stream launch (nccl-tests' default)"), "{}", assumed[0]);
+    assert!(run.stdout.contains("stream, per_gpu"), "{}", run.stdout);
+    let value = json(arguments);
+    assert_eq!(value["rows"][0]["launch"], "stream");
+    assert!(value["assumptions"][0].as_str().unwrap().starts_with("stream launch"), "{value}");
+    // NICs and hosts that nobody named.
+    let run = answered("compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --no-explain");
+    for part in ["16 ranks (by busbw/algbw) as 2 hosts × 8", "8 × 400 Gb/s NICs a host"] {
+        assert!(run.stdout.contains(part), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn all_that_is_missing_is_reported_at_once() {
+    let run = run_in(&logs(), "compare p4d-scatter-elided.txt");
+    assert_eq!(run.code, 2);
+    for part in [
+        "which fabric it was measured on",
+        "and which collective it measured (its columns fit gather and scatter)",
+        "--fabric hgx-h200, --collective gather",
+    ] {
+        assert!(run.stderr.replace("\n  │ ", " ").contains(part), "{}", run.stderr);
+    }
+    let run = run_in(&logs(), "compare smooth-f2.csv");
+    for part in ["which fabric", "which collective", "how many ranks took part", "--nodes and --gpus"] {
+        assert!(run.stderr.contains(part), "{}", run.stderr);
+    }
+    let run = run_in(&logs(), "compare gh200-2x4-int8.txt");
+    assert!(run.stderr.contains("(its GPUs are NVIDIA GH200 120GB)") && !run.stderr.contains("collective"), "{run:?}");
+    let run = run_in(&logs(), "compare a3mega-2x8-table-only.txt --fabric hgx-h100");
+    assert!(run.stderr.contains("its columns fit all_gather and all_to_all"), "{}", run.stderr);
+}
+
+#[test]
+fn gpus_of_another_model_than_the_fabrics_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(logs().join("host-name-with-space.txt")).unwrap();
+    for (model, fabric, said) in [
+        ("AMD Instinct MI355X", "hgx-h100", Some("the log's GPUs are AMD Instinct MI355X, those of hgx-h100")),
+        ("NVIDIA H200 NVL", "hgx-h200", Some("the log's GPUs are NVIDIA H200 NVL, those of hgx-h200")),
+        ("NVIDIA H200", "hgx-h200", None),
+        ("NVIDIA H100 80GB HBM3", "hgx-h100", None),
+    ] {
+        std::fs::write(folder.path().join("log.txt"), text.replace("NVIDIA H100 80GB HBM3", model)).unwrap();
+        let run = run_in(folder.path(), &format!("compare log.txt --fabric {fabric} --no-explain"));
+        assert_eq!(run.code, 0, "{run:?}");
+        let notes: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("note: ")).collect();
+        match said {
+            Some(said) => assert!(notes.iter().any(|note| note.contains(said)), "{model}: {}", run.stdout),
+            None => assert!(notes.is_empty(), "{model}: {}", run.stdout),
+        }
+    }
+}
+
+#[test]
+fn processes_without_mpi_are_separate_runs() {
+    for (name, runs, rows) in [("no-mpi-107.txt", 2, 2), ("no-mpi-all-rank0.txt", 4, 2)] {
+        let run = answered(&format!("compare {name} --fabric hgx-h100 --no-explain"));
+        let said = format!("note: {runs} separate runs (nccl-tests built without MPI=1");
+        assert!(run.stdout.contains(&said) && run.stdout.contains("1 × 1 of hgx-h100"), "{}", run.stdout);
+        assert!(run.stdout.starts_with(&format!("{rows} rows")), "{}", run.stdout);
+    }
+    let run = run_in(&logs(), "compare no-mpi-all-rank0.txt --fabric hgx-h100 --nodes 2 --gpus 2");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("in each of 4 separate runs"), "{}", run.stderr);
+}
+
+#[test]
+fn rccl_is_said_not_to_be_modelled_on_the_first_line() {
+    let run = answered("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
+    assert!(run.stdout.starts_with("RCCL is not modelled"), "{}", run.stdout);
+    let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
+    let last = value["rows"].as_array().unwrap().last().unwrap();
+    let predicted = last["predicted_us"].as_f64().unwrap();
+    // Over all links of the mesh, not around one ring of them: measured 801 us.
+    assert!((600.0..1000.0).contains(&predicted), "{last}");
+    assert_eq!(value["groups"][0]["modelled"], false);
+    let value = json("compare rccl-tests-json.json --fabric mi300x");
+    assert_eq!(rows(&value), [1 << 20, 1 << 24, 1 << 27, 1 << 30].map(|bytes| (bytes, 2, 1)));
+    let plan = answered("plan --fabric mi300x --collective all_reduce --sizes 1MiB..1MiB");
+    let first = plan.stdout.lines().next().unwrap();
+    assert!(first.ends_with("RCCL is not modelled: the bound and our own schedules only"), "{first}");
+}
+
+#[test]
+fn machines_slow_at_all_sizes_are_slow_and_channels_per_peer_a_cause() {
+    let arguments = "compare h20-vm-321-alltoall.txt --fabric hgx-h100 --nodes 2 --collective all_to_all";
+    let value = json(arguments);
+    let rows = value["rows"].as_array().unwrap();
+    let slow = rows.iter().filter(|row| row["verdict"] == "slow").count();
+    assert!(slow >= 8, "{value}");
+    let cause = value["groups"][0]["cause"].as_str().unwrap();
+    assert!(cause.contains("2 p2p channels per peer") && cause.contains("NCCL_NCHANNELS_PER_NET_PEER=4"), "{cause}");
+    let text = answered(&format!("{arguments} --no-explain")).stdout;
+    assert!(text.contains("slow: 44 % over") && text.contains("NCCL_NCHANNELS_PER_NET_PEER"), "{text}");
+    assert!(text.contains("the log's GPUs are NVIDIA H20-3e"), "{text}");
+}
+
+#[test]
+fn predictions_have_no_outliers_at_any_spacing() {
+    for spacing in [2, 4, 8] {
+        let name = format!("smooth-f{spacing}.csv");
+        let run = answered(&format!("compare {name} --fabric hgx-h100 --collective all_reduce --no-explain"));
+        assert!(!run.stdout.contains("outlier"), "{}", run.stdout);
+    }
+    // Wrong in earnest: a row of 128 KiB that takes eight times as long as those of 64 and 256 KiB.
+    let run = answered("compare gh200-4x4-corrupt.txt --fabric gh200 --no-explain");
+    let named = run.stdout.lines().find(|line| line.contains("neighbours in size allow")).unwrap_or_default();
+    assert!(named.contains("gh200-4x4-corrupt.txt:29"), "{}", run.stdout);
+}
+
+#[test]
+fn tables_of_others_are_named_for_what_they_are() {
+    for name in ["ncclx-tuner.csv", "ncclx-tuner.json"] {
+        let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100"));
+        assert!(run.code == 2 && run.stderr.contains("NCCLX"), "{run:?}");
+    }
+    let run = answered("table --check tuner-xai-channels-only.csv --fabric hgx-h100 --nodes 2 --sizes 1MiB..1MiB");
+    for part in ["forces ring and simple", "ring", "simple", "32"] {
+        assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
+    }
+    for name in ["tuner-gridtruth-allreduce-1n.csv", "tuner-doc-8col.csv", "nccl-example.conf"] {
+        answered(&format!("table --check {name} --fabric hgx-h100 --sizes 1MiB..1MiB"));
+    }
+    for name in ["ompi-rules-2010-daniels.txt", "ompi-rules-comm0.txt", "ompi-rules-paper.txt"] {
+        answered(&format!("table --check {name} --fabric hgx-h100 --nodes 8 --sizes 64KiB..64KiB"));
+    }
+}

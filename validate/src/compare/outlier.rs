@@ -1,0 +1,203 @@
+//! Outliers of a measurement: rows that do not go with their neighbours in size.
+//!
+//! A larger call takes no less time than a smaller one, and no more than in proportion to its bytes. So the rows before and
+//! after leave a row a range, however far apart they are; a row more than a quarter outside it says more of the moment than
+//! of the machine. Two things are no outliers. Where the prediction is off from its neighbours in the same way, the row is as it
+//! should be. And where the library changes its algorithm, times may step up, or down from what was not worth it: there, only
+//! a row outside of what both neighbours allow is one.
+//!
+//! The first and the last row of a sweep have one neighbour only: of them that much is known that a smaller call does not
+//! take longer.
+
+use std::collections::BTreeMap;
+
+use fabricast_topologies::Picos;
+
+use super::Compared;
+
+/// Largest deviation of a row from the range that its neighbours allow, as a share of its end.
+const MOST: f64 = 0.25;
+
+/// Sets what rows' neighbours make of them where the rows are off from it.
+pub(super) fn mark(rows: &mut [Compared]) {
+    let mut sweeps: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (number, row) in rows.iter().enumerate() {
+        sweeps.entry(row.measurement).or_default().push(number);
+    }
+    for mut sweep in sweeps.into_values() {
+        sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
+        let points: Vec<Compared> = sweep.iter().filter_map(|&number| rows.get(number)).cloned().collect();
+        // What disturbs a call makes it longer: rows that are too slow first, and those that are too fast next to the others.
+        let slow: Vec<Option<Picos>> =
+            (0..points.len()).map(|place| outlier(&points, place, Side::Slow, &[])).collect();
+        for (place, &number) in sweep.iter().enumerate() {
+            let found = slow.get(place).copied().flatten().or_else(|| outlier(&points, place, Side::Fast, &slow));
+            if let Some(row) = rows.get_mut(number) {
+                row.outlier = found;
+            }
+        }
+    }
+}
+
+/// On which side of its neighbours a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Slow,
+    Fast,
+}
+
+/// Returns the time nearest to a row's that its neighbours allow, where the row is an outlier on a side of them; rows that are known to be outliers are
+/// no neighbours. The sweep is in the order of sizes.
+fn outlier(sweep: &[Compared], place: usize, side: Side, known: &[Option<Picos>]) -> Option<Picos> {
+    let row = sweep.get(place)?;
+    let is_sound = |place: usize| known.get(place).copied().flatten().is_none();
+    // Rows of the same size say nothing of each other here.
+    let others = || sweep.iter().enumerate().filter(|(place, _)| is_sound(*place)).map(|(_, other)| other);
+    let before = others().take_while(|other| other.bytes < row.bytes).last();
+    let after = others().find(|other| other.bytes > row.bytes);
+    let enough = sweep.len() >= LEAST_ROWS;
+    let allowed = match (before, after, side) {
+        (Some(before), Some(after), _) => between(before, row, after, side),
+        (None, Some(after), Side::Slow) if enough => slower_than(row, after.measured),
+        (Some(before), None, Side::Fast) if enough => faster_than(row, before.measured),
+        _ => None,
+    }?;
+    let ratios = [before, after].into_iter().flatten().map(ratio);
+    differs(ratio(row), ratios).then_some(allowed)
+}
+
+/// Fewer rows say nothing of the ends of a sweep.
+const LEAST_ROWS: usize = 4;
+
+/// The nearest time that both neighbours of a row allow it, where it is off from that.
+fn between(before: &Compared, row: &Compared, after: &Compared, side: Side) -> Option<Picos> {
+    let in_proportion = |other: &Compared| {
+        let scale = row.bytes.0 as f64 / other.bytes.0.max(1) as f64;
+        Picos((other.measured.0 as f64 * scale).round() as u64)
+    };
+    let is_step = [before, after].iter().any(|other| {
+        let of = |row: &Compared| (row.strategy.algorithm, row.strategy.protocol);
+        of(other) != of(row)
+    });
+    let (most, least) = ([in_proportion(before), after.measured], [before.measured, in_proportion(after)]);
+    // At a step: outside of what both allow.
+    let (most, least) = match is_step {
+        true => (most.into_iter().max()?, least.into_iter().min()?),
+        false => (most.into_iter().min()?, least.into_iter().max()?),
+    };
+    match side {
+        Side::Slow => slower_than(row, most),
+        Side::Fast => faster_than(row, least),
+    }
+}
+
+/// The most that a row may take, where it takes more by more than a quarter.
+fn slower_than(row: &Compared, most: Picos) -> Option<Picos> {
+    (row.measured.0 as f64 > most.0 as f64 * (1.0 + MOST)).then_some(most)
+}
+
+/// The least that a row may take, where it takes less by more than a quarter.
+fn faster_than(row: &Compared, least: Picos) -> Option<Picos> {
+    ((row.measured.0 as f64) < least.0 as f64 * (1.0 - MOST)).then_some(least)
+}
+
+/// measured ÷ predicted.
+fn ratio(row: &Compared) -> f64 {
+    row.measured.0 as f64 / row.predicted.0.max(1) as f64
+}
+
+/// Returns true if a ratio is more than a quarter above or below all others.
+fn differs(own: f64, others: impl Iterator<Item = f64>) -> bool {
+    let (least, most) = others.fold((f64::INFINITY, 0.0f64), |(least, most), one| (least.min(one), most.max(one)));
+    own > most * (1.0 + MOST) || own < least * (1.0 - MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_planner::algorithm::Algorithm;
+    use fabricast_planner::strategy::Strategy;
+    use fabricast_sim::schedule::Protocol;
+    use fabricast_topologies::Bytes;
+
+    use super::*;
+
+    fn row(bytes: u64, measured: u64, predicted: u64, algorithm: Algorithm) -> Compared {
+        Compared {
+            measurement: 0,
+            line: 1,
+            bytes: Bytes(bytes),
+            strategy: Strategy { algorithm, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None },
+            measured: Picos(measured),
+            predicted: Picos(predicted),
+            low: Picos(predicted),
+            high: Picos(predicted),
+            outlier: None,
+            slow: None,
+            busiest: None,
+        }
+    }
+
+    /// Marks the outliers among times of sizes that grow by a factor, next to predictions by bytes.
+    fn found_with(factor: u64, times: &[u64], predicted: impl Fn(u64) -> u64) -> Vec<bool> {
+        let rows = (0u32..).zip(times).map(|(place, &time)| (8 * factor.pow(place), time));
+        let mut rows: Vec<Compared> =
+            rows.map(|(bytes, time)| row(bytes, time, predicted(bytes), Algorithm::Ring)).collect();
+        mark(&mut rows);
+        rows.iter().map(|row| row.outlier.is_some()).collect()
+    }
+
+    fn found(factor: u64, times: &[u64]) -> Vec<bool> {
+        found_with(factor, times, |_| 1000)
+    }
+
+    #[test]
+    fn ends_are_judged_by_what_smaller_and_larger_calls_take() {
+        assert_eq!(found(2, &[83, 35, 35, 36]), [true, false, false, false]);
+        assert_eq!(found(2, &[30, 60, 61, 40]), [false, false, false, true]);
+        // However much faster a smaller call is, or slower a larger one.
+        assert_eq!(found(16, &[1, 60, 120, 900]), [false; 4]);
+        assert_eq!(found(2, &[9, 1]), [false; 2]);
+    }
+
+    #[test]
+    fn a_quarter_is_not_too_far() {
+        assert_eq!(found(2, &[1000, 1250, 1000, 1000]), [false; 4]);
+        assert_eq!(found(2, &[1000, 1251, 1000, 1000]), [false, true, false, false]);
+        assert_eq!(found(2, &[1000, 1000, 750, 1000, 1000]), [false; 5]);
+        assert_eq!(found(2, &[1000, 1000, 749, 1000, 1000]), [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn rows_far_above_their_neighbours_are_outliers_at_any_spacing() {
+        for factor in [2, 4, 8] {
+            let smooth: Vec<u64> = (0..8).map(|place| 1000 + 8 * u64::pow(factor, place)).collect();
+            let mut disturbed = smooth.clone();
+            disturbed[3] = 2 * smooth[4];
+            // Whether the prediction knows what bytes take or not.
+            let flat: fn(u64) -> u64 = |_| 1000;
+            for predicted in [flat, |bytes| 1000 + bytes] {
+                assert_eq!(found_with(factor, &smooth, predicted), [false; 8], "{factor}");
+                let found = found_with(factor, &disturbed, predicted);
+                let names: Vec<usize> = (0..8).filter(|&place| found[place]).collect();
+                assert_eq!(names, [3], "{factor}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_of_the_algorithm_are_none() {
+        let judged = |times: [u64; 5], algorithms: [Algorithm; 5]| {
+            let rows = (0u32..).zip(times).zip(algorithms);
+            let mut rows: Vec<Compared> =
+                rows.map(|((place, time), algorithm)| row(8 << place, time, 100, algorithm)).collect();
+            mark(&mut rows);
+            rows.iter().map(|row| row.outlier.is_some()).collect::<Vec<_>>()
+        };
+        let (ring, nvls) = (Algorithm::Ring, Algorithm::Nvls);
+        assert_eq!(judged([10, 11, 40, 41, 42], [ring, ring, nvls, nvls, nvls]), [false; 5]);
+        assert_eq!(judged([10, 16, 30, 12, 12], [ring, ring, ring, nvls, nvls]), [false; 5]);
+        // A row outside of both sides is one even there.
+        let spike = judged([10, 11, 90, 12, 13], [ring, ring, nvls, nvls, nvls]);
+        assert_eq!(spike, [false, false, true, false, false]);
+    }
+}

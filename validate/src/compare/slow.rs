@@ -1,0 +1,122 @@
+//! Groups that are slower than predicted at all of their sizes alike.
+//!
+//! The interval of a prediction covers what single measurements of many machines scatter. Where all sizes of one machine are
+//! slower by the same factor, that is no scatter: something of the machine or its settings differs, even where each row by
+//! itself lies within its interval. Rows of one strategy are looked at together; more than a quarter over the prediction
+//! ([`SLOW`]) and within a tenth of each other ([`ALIKE`]) counts.
+
+use std::fmt;
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::Fabric;
+use fabricast_topologies::fabric::Figures;
+
+use super::group::median;
+use super::{Compared, Group};
+use crate::measured::manifest::Measurement;
+use crate::measured::{LibraryName, P2pChannels};
+
+/// measured ÷ predicted from which rows that are alike are slow.
+const SLOW: f64 = 1.25;
+/// Largest deviation from the median ratio of rows that count as alike.
+const ALIKE: f64 = 0.1;
+/// So many of the rows must be alike.
+const MOST_OF_ALL: f64 = 2.0 / 3.0;
+/// Fewer rows say nothing.
+const LEAST_ROWS: usize = 3;
+
+/// A setting that slows down calls as those of a group are slowed down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Sends and receives between hosts over fewer channels to each peer than their NICs carry.
+    ChannelsPerPeer {
+        /// As NCCL reported them.
+        logged: Option<P2pChannels>,
+        /// Channels to a peer that its NIC needs.
+        wanted: u16,
+    },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ChannelsPerPeer { logged, wanted } => {
+                if let Some(P2pChannels { all, per_peer }) = logged {
+                    write!(f, "NCCL reports {per_peer} p2p channels per peer ({all} in all); ")?;
+                }
+                write!(
+                    f,
+                    "a channel of sends drives some 14 GB/s of a network, so channels per peer may limit this: try \
+                     NCCL_NCHANNELS_PER_NET_PEER={wanted}"
+                )
+            }
+        }
+    }
+}
+
+/// Sets by how much rows are slow, of groups that are so as a whole.
+pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
+    for group in groups {
+        let mut sets: Vec<Vec<usize>> = Vec::new();
+        for &number in &group.rows {
+            let Some(row) = rows.get(number).filter(|row| row.outlier.is_none()) else { continue };
+            let of = |row: &Compared| (row.strategy.algorithm, row.strategy.protocol);
+            let alike = |set: &&mut Vec<usize>| set.first().and_then(|&first| rows.get(first)).map(of) == Some(of(row));
+            match sets.iter_mut().find(alike) {
+                Some(set) => set.push(number),
+                None => sets.push(vec![number]),
+            }
+        }
+        for set in sets {
+            let ratio = |&number: &usize| {
+                let row = rows.get(number)?;
+                Some((number, row.measured.0 as f64 / row.predicted.0.max(1) as f64))
+            };
+            let ratios: Vec<(usize, f64)> = set.iter().filter_map(ratio).collect();
+            let mut sorted: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
+            sorted.sort_unstable_by(f64::total_cmp);
+            let middle = median(&sorted);
+            let alike = |ratio: f64| (ratio / middle - 1.0).abs() <= ALIKE;
+            let together: Vec<(usize, f64)> = ratios.iter().copied().filter(|&(_, ratio)| alike(ratio)).collect();
+            let enough = together.len() >= LEAST_ROWS && together.len() as f64 >= MOST_OF_ALL * ratios.len() as f64;
+            if middle < SLOW || !enough {
+                continue;
+            }
+            for (number, ratio) in together {
+                if let Some(row) = rows.get_mut(number) {
+                    row.slow = Some(ratio - 1.0);
+                }
+            }
+        }
+    }
+}
+
+/// A setting that may have slowed down a group, where most of its rows are slower than predicted.
+pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
+    let configuration = &measurement.configuration;
+    let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
+    let of_pairs = matches!(
+        configuration.collective,
+        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
+    );
+    let mostly = 2 * group.slower > group.rows.len();
+    if !(is_nccl && of_pairs && mostly && configuration.nodes > 1) {
+        return None;
+    }
+    Some(Cause::ChannelsPerPeer {
+        logged: measurement.context.p2p_channels,
+        wanted: channels_for_nic(&measurement.fabric)?,
+    })
+}
+
+/// Channels that fill a NIC, as a power of two (NCCL 2.30.7 src/graph/paths.cc counts 14 GB/s to a channel:
+/// NCCL_P2P_PER_CHANNEL_NET_BW).
+fn channels_for_nic(fabric: &Fabric) -> Option<u16> {
+    const CHANNEL: f64 = 14e9;
+    let speeds = fabric.nodes().filter_map(|(_, node)| match &node.figures {
+        Figures::Nic(figures) => figures.speed,
+        _ => None,
+    });
+    let needed = (speeds.max()?.0 as f64 / CHANNEL).ceil().clamp(1.0, 64.0) as u16;
+    Some(needed.next_power_of_two())
+}

@@ -1,0 +1,362 @@
+//! Text that launchers, containers, log collectors and people put before each line of a log.
+//!
+//! No list of such programs: a line is searched for a part that only nccl-tests writes (a header line behind its `#`, or a
+//! row's size, count and element type), and all that stands before it is the prefix. Lines without such a part (pieces of
+//! torn rows) lose what looks like a prefix that other lines have: their *shape* is the same, with any digits for digits.
+//!
+//! A prefix without its times is a *label*: the rank, the pod, the process. Where lines with several labels
+//! each hold a whole table, each label is a stream of its own; otherwise the label counts lines or time, and all lines are
+//! one stream.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabricast_sim::schedule::DataType;
+
+use super::columns::Columns;
+use super::messages::Notice;
+use super::{head, messages};
+
+/// Most shapes of prefixes of one log that are looked for in its other lines.
+const MOST_SHAPES: usize = 16;
+
+/// Most `#` of a line that are tried as the beginning of a header line.
+const MOST_MARKS: usize = 8;
+
+/// A line without its prefix.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    /// The line in the log, from 1.
+    pub number: u32,
+    /// Without prefix and without messages of NCCL.
+    pub own: Cow<'a, str>,
+    /// Fact about the library in a message of NCCL or RCCL.
+    pub notice: Option<Notice<'a>>,
+    /// The stream that it belongs to; `None`: to none with a table.
+    pub stream: Option<usize>,
+}
+
+/// The lines of a log.
+#[derive(Debug, Default)]
+pub(super) struct Lines<'a> {
+    pub lines: Vec<Line<'a>>,
+    /// Streams among them.
+    pub streams: usize,
+}
+
+/// The part of a line that only nccl-tests writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// A line of the header, or what closes a table.
+    Header,
+    /// The head line of a table.
+    Head,
+    /// Size, count and element type.
+    Row,
+}
+
+/// A line as far as it is read.
+struct Read<'a> {
+    number: u32,
+    text: Cow<'a, str>,
+    notice: Option<Notice<'a>>,
+    found: Option<(usize, Part)>,
+}
+
+/// Splits a log into lines without their prefixes.
+pub(super) fn strip(text: &str) -> Lines<'_> {
+    let read: Vec<Read<'_>> = (1..).zip(text.lines()).map(|(number, line)| read(number, line)).collect();
+    let mut labels = Labels::default();
+    let mut shapes: BTreeSet<String> = BTreeSet::new();
+    for line in &read {
+        let Some((start, part)) = line.found else { continue };
+        let prefix = line.text.get(..start).unwrap_or_default();
+        labels.add(prefix, part);
+        // (Rows may be glued to anything.)
+        if part != Part::Row && shapes.len() < MOST_SHAPES {
+            shapes.insert(shape(prefix));
+        }
+    }
+    // The longest first: a shape may be the beginning of another.
+    let mut shapes: Vec<String> = shapes.into_iter().collect();
+    shapes.sort_by_key(|shape| std::cmp::Reverse(shape.len()));
+    let streams = labels.streams();
+    let lines = read.into_iter().map(|line| {
+        let start =
+            line.found.map(|(start, _)| start).or_else(|| shapes.iter().find_map(|one| match_shape(&line.text, one)));
+        let stream = match (&streams, start) {
+            (None, _) => Some(0),
+            (Some(known), Some(start)) => known.get(&label(line.text.get(..start).unwrap_or_default())).copied(),
+            (Some(_), None) => None,
+        };
+        // Without the prefix of the others a line is none of nccl-tests'.
+        let own = match start {
+            None if !shapes.is_empty() => Cow::Borrowed(""),
+            start => without(line.text, start.unwrap_or(0)),
+        };
+        Line { number: line.number, own, notice: line.notice, stream }
+    });
+    Lines { lines: lines.collect(), streams: streams.as_ref().map_or(1, BTreeMap::len) }
+}
+
+fn read(number: u32, line: &str) -> Read<'_> {
+    let notice = messages::notice(line);
+    let text = match without_escapes(line) {
+        Cow::Borrowed(line) => Cow::Borrowed(messages::own_part(line)),
+        Cow::Owned(line) => Cow::Owned(messages::own_part(&line).to_owned()),
+    };
+    let found = find(&text);
+    Read { number, text, notice, found }
+}
+
+/// A line from a byte on. What stands in quotes, as in JSON and YAML, ends with them.
+fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
+    let quoted = text.get(..start).unwrap_or_default().trim_end().ends_with('"');
+    let cut = |text: &str| -> usize {
+        let rest = text.get(start..).unwrap_or_default();
+        if !quoted {
+            return text.len();
+        }
+        let mut rest = rest.split('"').next().unwrap_or_default();
+        // The end of the line, escaped.
+        while let Some(shorter) = rest.strip_suffix("\\n").or_else(|| rest.strip_suffix("\\r")) {
+            rest = shorter;
+        }
+        start + rest.len()
+    };
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.get(start..cut(text)).unwrap_or_default()),
+        Cow::Owned(text) => Cow::Owned(text.get(start..cut(&text)).unwrap_or_default().to_owned()),
+    }
+}
+
+/// Without the escape sequences that colour a terminal.
+fn without_escapes(line: &str) -> Cow<'_, str> {
+    if !line.contains('\u{1b}') {
+        return Cow::Borrowed(line);
+    }
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        plain.push_str(before);
+        rest = match after.strip_prefix('[') {
+            // Parameters, then one letter.
+            Some(sequence) => {
+                sequence.trim_start_matches(|c: char| matches!(c, ' '..='?')).get(1..).unwrap_or_default()
+            }
+            None => after,
+        };
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
+/// Where the part of a line begins that only nccl-tests writes.
+fn find(text: &str) -> Option<(usize, Part)> {
+    let headers = text.match_indices('#').take(MOST_MARKS).find_map(|(at, _)| {
+        let comment = text.get(at + 1..)?;
+        match Columns::of_head(comment) {
+            Some(_) => Some((at, Part::Head)),
+            None => head::is_known(comment).then_some((at, Part::Header)),
+        }
+    });
+    headers.or_else(|| Some((row_start(text)?, Part::Row)))
+}
+
+/// Where size, count and element type of a row begin.
+fn row_start(text: &str) -> Option<usize> {
+    let mut words = words(text);
+    let (mut size, mut count) = (words.next()?, words.next()?);
+    for next in words {
+        if is_count(count.1)
+            && next.1.starts_with(|c: char| c.is_ascii_alphabetic())
+            && next.1.parse::<DataType>().is_ok()
+        {
+            let digits = size.1.len() - size.1.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+            let before = size.1.get(..size.1.len() - digits).unwrap_or_default();
+            // A wide size leaves no blank between it and a prefix.
+            let ends = before.is_empty() || before.ends_with([':', '|', '>', ']', ')', '}', '"']);
+            if digits > 0 && ends {
+                return Some(size.0 + before.len());
+            }
+        }
+        (size, count) = (count, next);
+    }
+    None
+}
+
+/// Words and where they begin.
+fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    // Words are parts of the text.
+    text.split_whitespace().map(|word| ((word.as_ptr() as usize).saturating_sub(text.as_ptr() as usize), word))
+}
+
+fn is_count(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A prefix with `0` for each run of digits and one blank for each gap; without the blanks at its end, where rows begin with
+/// some.
+fn shape(prefix: &str) -> String {
+    let mut shape = String::new();
+    let mut last = ' ';
+    for c in prefix.trim().chars() {
+        let c = if c.is_ascii_digit() {
+            '0'
+        } else if c.is_whitespace() {
+            ' '
+        } else {
+            c
+        };
+        if !(c == last && (c == '0' || c == ' ')) {
+            shape.push(c);
+        }
+        last = c;
+    }
+    shape
+}
+
+/// Length of the prefix of a shape that a text begins with.
+fn match_shape(text: &str, shape: &str) -> Option<usize> {
+    let mut at = text.len() - text.trim_start().len();
+    for c in shape.chars() {
+        let rest = text.get(at..)?;
+        at += match c {
+            '0' => rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len(),
+            ' ' => rest.len() - rest.trim_start().len(),
+            c if rest.starts_with(c) => c.len_utf8(),
+            _ => 0,
+        }
+        .checked_sub(1)?
+            + 1;
+    }
+    Some(at)
+}
+
+/// Label: a prefix without its times.
+fn label(prefix: &str) -> String {
+    const NAMES: [&str; 19] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mon", "tue", "wed", "thu",
+        "fri", "sat", "sun",
+    ];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | ',' | '-' | '/' | '+');
+    let mut label = String::new();
+    // Whether numbers are days or years: next to a month or a time of day.
+    let mut dated = false;
+    let mut rest = prefix.trim();
+    while let Some(first) = rest.chars().next() {
+        let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        if length == 0 {
+            if !first.is_whitespace() {
+                label.push(first);
+            }
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            continue;
+        }
+        let (word, after) = rest.split_at(length);
+        rest = after;
+        if NAMES.contains(&word.to_ascii_lowercase().as_str()) || is_time(word) {
+            dated = true;
+        } else if !(dated && word.len() <= 4 && is_count(word)) {
+            label.push_str(word);
+            label.push(' ');
+        }
+    }
+    label
+}
+
+/// Returns true for dates, times of day and elapsed seconds.
+fn is_time(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    let digits = |from: usize, length: usize| {
+        bytes.get(from..from + length).is_some_and(|part| part.iter().all(u8::is_ascii_digit))
+    };
+    let clock = |at: usize| digits(at, 2) && bytes.get(at + 2) == Some(&b':') && digits(at + 3, 2);
+    let of_day = clock(0) || bytes.iter().position(|&byte| byte == b'T').is_some_and(|at| clock(at + 1));
+    let is_date = bytes.len() >= 10
+        && (digits(0, 4) && matches!(bytes[4], b'-' | b'/') && digits(5, 2)
+            || digits(0, 2)
+                && matches!(bytes[2], b'-' | b'/' | b'.')
+                && digits(3, 2)
+                && matches!(bytes[5], b'-' | b'/' | b'.'));
+    let elapsed = word.split_once('.').is_some_and(|(whole, part)| {
+        let part = part.strip_suffix('s').unwrap_or(part);
+        is_count(whole) && is_count(part)
+    });
+    of_day || is_date || elapsed
+}
+
+/// The labels of lines that hold parts of tables.
+#[derive(Default)]
+struct Labels {
+    /// Of head lines, with the order in which they come.
+    heads: BTreeMap<String, usize>,
+    /// Set once a row has a label that no head line before it has.
+    strays: bool,
+}
+
+impl Labels {
+    fn add(&mut self, prefix: &str, part: Part) {
+        let place = self.heads.len();
+        match part {
+            Part::Head => {
+                self.heads.entry(label(prefix)).or_insert(place);
+            }
+            Part::Row if !self.strays => self.strays = !self.heads.contains_key(&label(prefix)),
+            Part::Row | Part::Header => {}
+        }
+    }
+
+    /// The streams by label; `None` where labels tell none apart.
+    fn streams(&self) -> Option<BTreeMap<String, usize>> {
+        (self.heads.len() > 1 && !self.strays).then(|| self.heads.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_begin_at_their_size() {
+        for (text, at) in [
+            ("  1024  256  float  sum  -1  5.8", Some(2)),
+            ("[0]   1024  256  float", Some(6)),
+            ("12 34  1024  256  float", Some(7)),
+            ("2025-06-13T08:25:24.1Z   8  2  half", Some(25)),
+            ("[1,0]<stdout>:137438953472  34359738368  float", Some(14)),
+            ("x137438953472  34359738368  float", None),
+            ("1024  256  quad", None),
+            ("float 1 2", None),
+            ("", None),
+        ] {
+            assert_eq!(row_start(text), at, "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_prefixes_without_times() {
+        for prefix in [
+            "2025-06-13T08:25:00.123456789Z ",
+            "2025-06-13 08:25:00,123 ",
+            "08:25:00 ",
+            "Jun 13 08:25:02 ",
+            "Fri Jun 13 08:25:02 2025",
+            "  12.345 ",
+            "06/13/2025 08:25:00 ",
+        ] {
+            assert_eq!(label(prefix), "", "{prefix}");
+        }
+        assert_ne!(label("[1,0]<stdout>:"), label("[1,1]<stdout>:"));
+        assert_eq!(label("Fri Jun 13 08:25:02 2025[1,0]<stdout>:"), label("Sat Jun 14 00:00:01 2025[1,0]<stdout>:"));
+        assert_ne!(label(" 0: "), label(" 1: "));
+    }
+
+    #[test]
+    fn shapes_match_any_digits() {
+        let of = shape("2025-06-13T08:25:00.1Z [12] ");
+        assert_eq!(match_shape("2026-11-01T18:05:59.123Z  [3]  5.78", &of), Some(29));
+        assert_eq!(match_shape("2026-11-01T18:05:59.123Z [x]", &of), None);
+        assert_eq!(match_shape("   5.78", &shape("  ")), Some(3));
+    }
+}

@@ -1,0 +1,116 @@
+//! The output of rccl-tests with `-Z json`: a list of rows that name collective, ranks and hosts, one for each side.
+
+use fabricast_topologies::Place;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::table::{Clock, Counting, Header, Row, Table, Timing};
+use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected, number};
+use super::check;
+use super::json::{Lines, without_place};
+
+/// A row: one size, out of place or in place.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    #[serde(default)]
+    num_cycle: u64,
+    name: String,
+    nodes: Option<u32>,
+    ranks: Option<u32>,
+    gpus_per_rank: Option<u32>,
+    size: u64,
+    r#type: Option<String>,
+    redop: Option<String>,
+    #[serde(default)]
+    in_place: u32,
+    time: Value,
+    alg_bw: Option<Value>,
+    bus_bw: Option<Value>,
+    wrong: Option<Value>,
+}
+
+/// Reads the tables of a file: rows that follow each other and are of one collective, ranks and hosts.
+pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
+    let raws: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line() as u32, error.column() as u32);
+        let place = Place { source: source.to_owned(), line, column, ..Place::default() };
+        MeasuredError::invalid(place, format!("not the JSON of rccl-tests: {}", without_place(&error)))
+    })?;
+    let mut lines = Lines::of_text(text);
+    let mut tables: Vec<Table> = Vec::new();
+    let mut before: Option<(u64, u64)> = None;
+    for raw in raws {
+        let line = lines.of(raw);
+        let entry: Entry = serde_json::from_str(raw.get()).map_err(|error| {
+            let place = Place { source: source.to_owned(), line, ..Place::default() };
+            MeasuredError::invalid(place, format!("not a row of rccl-tests: {}", without_place(&error)))
+        })?;
+        let header = header(&entry);
+        if tables.last().is_none_or(|table| table.header != header) {
+            tables.push(Table { header, rows: Vec::new(), rejected: Vec::new(), line });
+            before = None;
+        }
+        let Some(table) = tables.last_mut() else { continue };
+        let key = (entry.num_cycle, entry.size);
+        match row(&entry, line) {
+            // Both sides of one size follow each other.
+            Ok(row) => match (table.rows.last_mut().filter(|_| before == Some(key)), row.in_place) {
+                (Some(last), Some(in_place)) if last.in_place.is_none() => last.in_place = Some(in_place),
+                (Some(last), None) if last.out_of_place.is_none() => last.out_of_place = row.out_of_place,
+                _ => table.rows.push(row),
+            },
+            Err(reason) => table.rejected.push(Rejected { line, reason }),
+        }
+        before = Some(key);
+    }
+    if tables.is_empty() {
+        return Err(MeasuredError::invalid(Place::of_source(source), "no row of rccl-tests: the list is empty"));
+    }
+    tables.iter_mut().for_each(check);
+    Ok(tables)
+}
+
+fn header(entry: &Entry) -> Header {
+    Header {
+        program: Some(entry.name.clone()),
+        collective: entry.name.parse().ok(),
+        library: Some(Library { name: LibraryName::Rccl, version: String::new() }),
+        ranks: entry.ranks,
+        gpus_per_thread: entry.gpus_per_rank,
+        processes: entry.gpus_per_rank.map(super::processes_of),
+        nodes: entry.nodes,
+        counting: Counting::Blocks,
+        ..Header::default()
+    }
+}
+
+fn row(entry: &Entry, line: u32) -> Result<Row, Reason> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
+    let wrong = entry.wrong.as_ref().map(text).and_then(|wrong| wrong.parse::<f64>().ok()).unwrap_or(0.0);
+    if wrong != 0.0 {
+        return Err(Reason::WrongResults(wrong.abs().ceil() as u64));
+    }
+    let printed = |value: &Option<Value>| Printed::read(&text(value.as_ref()?));
+    let evidence = Evidence {
+        factor: printed(&entry.alg_bw).zip(printed(&entry.bus_bw)).and_then(|(alg, bus)| Factor::of(alg, bus)),
+        reduces: entry.redop.as_deref().map(|op| op != "none"),
+        rooted: None,
+    };
+    let dtype = entry.r#type.as_deref();
+    let dtype = dtype.map(|name| name.parse().map_err(|_| Reason::UnknownType(name.to_owned()))).transpose()?;
+    let time = number::time("time", &text(&entry.time))?;
+    let timing = Some(Timing { time, spread: None, clock: Clock::Collective });
+    let bytes = number::bytes(&entry.size.to_string())?;
+    let sides = if entry.in_place == 0 { (timing, None) } else { (None, timing) };
+    Ok(Row {
+        dtype,
+        op: entry.redop.as_deref().and_then(|op| op.parse().ok()),
+        out_of_place: sides.0,
+        in_place: sides.1,
+        evidence,
+        ..Row::of(bytes, time, line)
+    })
+}
