@@ -14,7 +14,7 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use fabricast_topologies::visible::is_hidden;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -24,11 +24,11 @@ use output::Output;
 use terminal::Colours;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let (definition, colours) = definition();
+    let parsed = definition.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
-            return refused(&error);
-        }
+        Err(error) => return refused(&error, colours),
     };
     if matches!(cli.command, Command::Gpu(_)) {
         // Before any thread is started. Where that fails, what needs it says so.
@@ -76,23 +76,26 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The definition of the arguments, with colours where both outputs are a terminal. Arguments with hidden characters go without, so that
+/// no sequence of theirs passes for one of clap's.
+fn definition() -> (clap::Command, Colours) {
+    let is_visible = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
+    match is_visible && terminal::is_output_shown() && terminal::is_error_shown() {
+        true => (Cli::command(), Colours::Own),
+        false => (Cli::command().styles(clap::builder::Styles::plain()), Colours::None),
+    }
+}
+
 /// What clap says of the arguments, which it repeats as they are; a help text, which has nothing of theirs, is a result.
-fn refused(error: &clap::Error) -> ExitCode {
-    let text = error.render();
-    if !error.use_stderr() {
-        let colours = if terminal::is_output_shown() { Colours::Own } else { Colours::None };
-        let text = if colours == Colours::Own { text.ansi().to_string() } else { text.to_string() };
-        // Nothing to do where even that cannot be written.
-        let _ = terminal::print(&text, colours);
-        return ExitCode::SUCCESS;
+fn refused(error: &clap::Error, colours: Colours) -> ExitCode {
+    let text = error.render().ansi().to_string();
+    if error.use_stderr() {
+        terminal::note_with(text.trim_end(), colours);
+        return ExitCode::from(2);
     }
-    let is_plain = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
-    if is_plain && terminal::is_error_shown() {
-        terminal::note_with(text.ansi().to_string().trim_end(), Colours::Own);
-    } else {
-        terminal::note(text.to_string().trim_end());
-    }
-    ExitCode::from(2)
+    // Nothing to do where even that cannot be written.
+    let _ = terminal::print(&text, colours);
+    ExitCode::SUCCESS
 }
 
 /// One message on standard error, with the offending line where there is one. Wrapped on a terminal only, so that what

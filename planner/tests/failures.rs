@@ -43,7 +43,7 @@ impl Machine {
                 let host = builder.host("a");
                 let link = |kind, gbps, ns| LinkSpec::symmetric(kind, Bandwidth::from_gbps(gbps), Picos::from_ns(ns));
                 let cpus = ["cpu0", "cpu1"].map(|id| builder.node(id, NodeKind::Cpu, host, Figures::None).unwrap());
-                builder.link(cpus[0], cpus[1], &link(LinkKind::Upi, 12.0, 100));
+                builder.link(cpus[0], cpus[1], &link(LinkKind::Upi, 12.0, 100.0));
                 let figures = GpuFigures {
                     compute_capability: Some(70),
                     memory_bandwidth: Some(Bandwidth::from_gbps(900.0)),
@@ -53,13 +53,13 @@ impl Machine {
                 let mut added = Vec::new();
                 for gpu in 0..*gpus {
                     let id = builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, figures.clone()).unwrap();
-                    builder.link(id, cpus[(2 * gpu / gpus) as usize], &link(LinkKind::Pcie, 15.75, 250));
+                    builder.link(id, cpus[(2 * gpu / gpus) as usize], &link(LinkKind::Pcie, 15.75, 250.0));
                     added.push(id);
                 }
                 for (a, b, gbps) in links {
                     let (a, b) = (*a.get(&added), *b.get(&added));
                     if a != b {
-                        builder.link(a, b, &link(LinkKind::Nvlink, f64::from(*gbps), 250));
+                        builder.link(a, b, &link(LinkKind::Nvlink, f64::from(*gbps), 250.0));
                     }
                 }
                 builder.finish()
@@ -137,7 +137,7 @@ fn is_joined(fabric: &Fabric) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn bounds_never_improve_by_a_failure(machine in machines(), harm in harms()) {
@@ -180,7 +180,7 @@ fn candidates(fabric: &Fabric, profile: &str, collective: Collective, bytes: Byt
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn fastest_candidates_never_improve_by_a_failure(
@@ -225,72 +225,13 @@ proptest! {
     }
 }
 
-/// Everything that gains, for a look at it.
-#[test]
-#[ignore = "a survey"]
-fn survey() {
-    use proptest::strategy::ValueTree;
-    let mut runner = proptest::test_runner::TestRunner::default();
-    let cases: u32 = std::env::var("SURVEY").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
-    let all = (
-        machines(),
-        harms(),
-        select(COLLECTIVES.to_vec()),
-        select(vec![1u64 << 10, 1 << 20, 1 << 26]),
-        select(vec!["ideal", "nccl-2.28-h200"]),
-    );
-    for _ in 0..cases {
-        let (machine, harm, collective, bytes, profile) = all.new_tree(&mut runner).unwrap().current();
-        let fabric = machine.build();
-        let Some((broken, name)) = harm.done_to(&fabric) else { continue };
-        if !(is_joined(&fabric) && is_joined(&broken)) {
-            println!("NOT JOINED {machine:?} {name} {}", is_joined(&fabric));
-            continue;
-        }
-        for bytes in [Bytes(8), Bytes(1 << 30)] {
-            let (healthy, left) = (bound(&fabric, collective, bytes), bound(&broken, collective, bytes));
-            if healthy > left {
-                println!("BOUND {machine:?} {name} {collective} {bytes} {healthy:?} {left:?}");
-            }
-        }
-        let (Some(healthy), Some(left)) = (
-            candidates(&fabric, profile, collective, Bytes(bytes)),
-            candidates(&broken, profile, collective, Bytes(bytes)),
-        ) else {
-            println!("NO PLAN {machine:?} {name} {collective}");
-            continue;
-        };
-        let best = |all: &[(Candidate, Picos)]| all.iter().copied().min_by_key(|&(_, time)| time).unwrap();
-        let (first, second) = (best(&healthy), best(&left));
-        if first.1 > second.1 {
-            println!(
-                "FASTEST {:.3} {machine:?} {name} {collective} {bytes} {profile} {} {:?} {} {:?}",
-                first.1.0 as f64 / second.1.0 as f64,
-                first.0,
-                first.1,
-                second.0,
-                second.1
-            );
-        }
-        for (candidate, before) in healthy {
-            let Some(&(_, after)) = left.iter().find(|(other, _)| *other == candidate) else { continue };
-            if before.0.saturating_sub(after.0) * 1000 > before.0 {
-                println!(
-                    "FIXED {:.3} {machine:?} {name} {collective} {bytes} {profile} {candidate} {before:?} {after:?}",
-                    before.0 as f64 / after.0 as f64
-                );
-            }
-        }
-    }
-}
-
 /// Two hosts of eight GPUs whose links to the network are their own; the first GPU of the first host has none.
 #[test]
 fn a_host_with_a_dead_nic_works_through_its_other_nics() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/synthesis/h100-2x8-nic-dead.toml");
     let fabric = load(&FabricRequest::of(file)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    assert_eq!(router.unreachable_pairs(fabric.gpus(), usize::MAX), []);
+    assert!(router.unreachable_pairs(fabric.gpus(), usize::MAX).is_empty());
     // In by one neighbour, out by one: as many as it would have itself.
     let [dead, peer] = ["g0_0", "g1_0"].map(|id| fabric.find(id).unwrap());
     let gbps = |path: fabricast_topologies::route::Path| path.bandwidth.unwrap().gbps();
@@ -326,6 +267,32 @@ fn lost_nics_are_planned_on_every_network() {
                     assert!(time(&fabric) <= time(&broken), "{collective} on {name}, {network}");
                 }
             }
+        }
+    }
+}
+
+/// Two GPUs of eight whose xGMI is cut: the six others, which take no part and are AMD's, carry nothing for them.
+#[test]
+fn idle_gpus_do_not_stand_in_for_a_broken_link() {
+    for (name, gpus) in [("mi300x", 2), ("dgx-v100", 2), ("gh200", 2), ("mi300x", 8), ("dgx-v100", 8), ("gh200", 4)] {
+        let fabric = Machine::Preset { name, nodes: 1, gpus, network: "" }.build();
+        let cut: Vec<LinkId> = fabric
+            .links()
+            .filter(|(_, link)| [link.from, link.to].iter().all(|end| fabric.gpus()[..2].contains(end)))
+            .map(|(id, _)| id)
+            .collect();
+        let broken = fabric.without_links(&cut);
+        let bytes = Bytes(256 << 20);
+        assert!(bound(&fabric, Collective::AllReduce, bytes) <= bound(&broken, Collective::AllReduce, bytes), "{name}");
+        // At nominal rates: a profile that reaches more of PCIe than of xGMI finds 63 GB/s of the one wider than 64 of the other.
+        let time = |fabric: &Fabric| candidates(fabric, "ideal", Collective::AllReduce, bytes).unwrap();
+        let left = time(&broken);
+        for (candidate, before) in time(&fabric) {
+            let after = left.iter().find(|(other, _)| *other == candidate).map(|&(_, time)| time);
+            assert!(
+                after.is_none_or(|after| before <= after),
+                "{candidate} on {gpus} of {name}: {before:?}, {after:?}"
+            );
         }
     }
 }

@@ -130,7 +130,7 @@ fn json_of_gpu_run_is_a_manifest() {
         std::fs::write(folder.path().join(file), format!("bytes,time_us\n{rows}\n")).unwrap();
         manifest += &format!(
             "[[measurement]]\nfile = \"{file}\"\nfabric = \"hgx-h200\"\nnodes = 1\ngpus = 2\ncollective = \"all_gather\"\n\
-             launch = \"graph\"\nprocesses = \"per_gpu\"\nnvls = false\n{rest}"
+             launch = \"graph\"\nprocesses = \"per_gpu\"\nnvls = false\ndtype = \"f32\"\n{rest}"
         );
     }
     std::fs::write(folder.path().join("manifest.toml"), manifest).unwrap();

@@ -52,7 +52,8 @@ fn waiting(folder: &Path) -> Child {
     let arguments = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg -o pipe";
     let mut child = command(folder, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let patience = Instant::now() + Duration::from_secs(120);
-    while names(&folder.join("out")).iter().all(|name| !name.starts_with(".fabricast-")) {
+    let own = format!(".fabricast-{}-", child.id());
+    while names(&folder.join("out")).iter().all(|name| !name.starts_with(&own)) {
         assert!(child.try_wait().unwrap().is_none() && Instant::now() < patience);
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -92,7 +92,7 @@ fn names_in_files_arrive_visible() {
         "simulate --fabric f.toml --profile ideal --collective all_reduce --algorithm ring --protocol simple --format json",
         "simulate --fabric f.toml --profile ideal --collective all_reduce --algorithm ring --protocol simple --format csv",
         "simulate --fabric f.toml --profile ideal --collective all_reduce --critical-path",
-        "simulate --fabric f.toml --profile ideal --collective all_reduce --utilization-over-time 3",
+        "simulate --fabric f.toml --profile ideal --collective all_reduce --utilization-over-time=3",
         "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB",
         "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB --format json",
         "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB --format csv",

@@ -54,6 +54,24 @@ proptest! {
         }
     }
 
+    /// So that one rank is looked at for all of them, however many there are.
+    #[test]
+    fn equal_blocks_have_the_symmetry_of_an_all_to_all(
+        ranks in select(vec![2u32, 4, 8, 12]),
+        hosts in select(vec![1u32, 2]),
+        block in 1u64..1_000,
+        algorithm in select(vec![Algorithm::Direct, Algorithm::Pairwise, Algorithm::Hierarchical]),
+    ) {
+        let per_rank = block * u64::from(ranks);
+        let symmetry = |collective, bytes| {
+            let ranks_per_node = ranks / hosts;
+            let shape = Shape { ranks_per_node, ..Shape::new(call(collective, ranks, bytes), Protocol::Simple) };
+            generator(algorithm, &shape).map(|generator| generator.symmetry())
+        };
+        let even = symmetry(Collective::AllToAllV, per_rank * u64::from(ranks));
+        prop_assert_eq!(even, symmetry(Collective::AllToAll, per_rank));
+    }
+
     /// What ranks send and get is what the matrix says, and their sizes are what bandwidths count.
     #[test]
     fn schedules_keep_their_matrix(ranks in 1u32..9, bytes in 0u64..100_000, seed: u64, channels in 1u16..4) {

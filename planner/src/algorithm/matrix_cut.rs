@@ -13,6 +13,10 @@ pub(super) struct MatrixCut {
     ranks: u32,
     pub(super) lanes: u32,
     layout: Layout,
+    /// The most rounds over any block.
+    most_loops: u32,
+    /// By sender: chunks of each of its blocks, where all have as many and none for another rank is empty; otherwise 0.
+    even_parts: Vec<u32>,
 }
 
 impl MatrixCut {
@@ -32,7 +36,16 @@ impl MatrixCut {
         let slots = checked(chunks.saturating_mul(scratch.into()))?;
         let layout = Layout::new(segments);
         let header = shape.header(algorithm, layout.clone(), slots);
-        Ok((Self { ranks, lanes, layout }, header))
+        let loops = |segment: &Segment| if segment.bytes.0 > 0 { segment.parts / lanes } else { 0 };
+        let most_loops = layout.segments().iter().map(loops).max().unwrap_or(0);
+        let rows = layout.segments().chunks(ranks.max(1) as usize);
+        let even_parts = rows.enumerate().map(|(from, row)| {
+            let parts = row.first().map_or(0, |block| block.parts);
+            let is_alike = |(to, block): (usize, &Segment)| block.parts == parts && (to == from || block.bytes.0 > 0);
+            if row.iter().enumerate().all(is_alike) { parts } else { 0 }
+        });
+        let even_parts = even_parts.collect();
+        Ok((Self { ranks, lanes, layout, most_loops, even_parts }, header))
     }
 
     fn segment(&self, from: u32, to: u32) -> usize {
@@ -47,8 +60,20 @@ impl MatrixCut {
 
     /// The most rounds over any block.
     pub(super) fn most_loops(&self) -> u32 {
-        let filled = self.layout.segments().iter().filter(|segment| segment.bytes.0 > 0);
-        filled.map(|segment| segment.parts / self.lanes).max().unwrap_or(0)
+        self.most_loops
+    }
+
+    /// Rounds that a lane makes over every block that a rank sends, where they are as many for all others; the chunks are then
+    /// those of [`Self::over_peers`].
+    pub(super) fn even_loops(&self, from: u32) -> Option<u32> {
+        self.even_parts.get(from as usize).filter(|&&parts| parts > 0).map(|parts| parts / self.lanes)
+    }
+
+    /// The chunks of one round of a lane for several ranks, rank by rank as `peers` says.
+    pub(super) fn over_peers(&self, from: u32, peers: Walk, (round, lane): (u32, u32)) -> Walk {
+        let parts = self.even_parts.get(from as usize).copied().unwrap_or(0);
+        let base = self.chunk(from, 0, round, lane) + peers.base * parts;
+        Walk { base, stride: peers.stride * parts, ..peers }
     }
 
     /// The chunk of a block in a loop of a lane; for a loop that the block does not have, some other.

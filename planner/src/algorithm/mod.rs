@@ -296,6 +296,9 @@ pub fn timed(
 /// Chunks of a rank up to which its program is surely short.
 const FEW_CHUNKS: u32 = 1 << 16;
 
+/// The most operations of all ranks that are lowered one by one: some gigabytes of them.
+const MOST_APART: u64 = 1 << 25;
+
 /// Refuses a generator whose programs would not be held, by that of the root: of algorithms that write a run for each loop.
 fn held(generator: Box<dyn Generate + Send + Sync>) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
     let header = generator.header();
@@ -303,7 +306,14 @@ fn held(generator: Box<dyn Generate + Send + Sync>) -> Result<Box<dyn Generate +
     if header.layout.chunks() / ranks.max(1) > FEW_CHUNKS {
         let mut program = Program::default();
         generator.program(root, &mut program);
-        if program.is_cut() || program.runs().len().saturating_mul(ranks as usize) > Schedule::MOST_RUNS {
+        // Of chunks that differ in size each operation is lowered by itself.
+        let apart: u64 = match header.layout.is_even() {
+            true => 0,
+            false => program.runs().iter().map(|run| u64::from(run.len)).sum(),
+        };
+        let is_long = program.runs().len().saturating_mul(ranks as usize) > Schedule::MOST_RUNS
+            || apart.saturating_mul(ranks.into()) > MOST_APART;
+        if program.is_cut() || is_long {
             return Err(Unsupported::TooManyRuns);
         }
     }

@@ -213,7 +213,7 @@ pub enum Unsupported {
     },
     /// A rank does so many things one after the other that they are not written down.
     #[error(
-        "more than {} runs of a rank, or {} of all, are too many to simulate; larger chunks or a smaller call are needed",
+        "more operations than are held one by one (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
         Program::MOST_RUNS,
         Schedule::MOST_RUNS
     )]

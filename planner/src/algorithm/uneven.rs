@@ -7,7 +7,7 @@
 //!
 //! A rank's block of the input and the block of the output that it becomes have the same chunks; in place only the block
 //! that a rank keeps is the same memory, and it stays where it is. Per rank and lane a run per partner, pairwise a run per
-//! partner and loop.
+//! partner and loop; where all blocks of a rank take as many loops (direct: one), per host instead of per partner.
 //!
 //! Sources: NCCL 2.28 src/enqueue.cc (sends and receives of every pair); nccl-tests src/alltoall.cu; MPI-4.0 §6.8
 //! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
@@ -45,7 +45,30 @@ impl Uneven {
         self.peers.walks(rank).flat_map(|(walk, len)| (0..len).map(move |i| walk.at(i)))
     }
 
+    /// Puts to all others, where every block takes as many rounds: a run for each host and round, as an all_to_all has them.
+    fn by_hosts(&self, at: Lane, lane: u32, loops: u32, program: &mut Program) {
+        // The run with the last partner so far, and how long it is.
+        let mut before: Option<(u32, u32)> = None;
+        for round in 0..loops {
+            for (peers, len) in self.peers.walks(at.rank) {
+                let chunks = self.cut.over_peers(at.rank, peers, (round, lane));
+                let put = at.put(len, peers, (Buffer::Input, chunks), (Buffer::Output, chunks));
+                let number = program.runs().len() as u32;
+                let turn = before.map(|(run, len)| Dependency { rank: at.rank(), run, start: len as i32 - 1, step: 1 });
+                let awaited = match self.partners {
+                    Partners::Together => [None, None],
+                    Partners::InTurn => [Some(Dependency::shifted(at.rank(), number, -1)), turn],
+                };
+                program.push(put, &awaited.into_iter().flatten().collect::<Vec<_>>());
+                before = if len > 0 { Some((number, len)) } else { before };
+            }
+        }
+    }
+
     fn together(&self, at: Lane, lane: u32, program: &mut Program) {
+        if let Some(1) = self.cut.even_loops(at.rank) {
+            return self.by_hosts(at, lane, 1, program);
+        }
         for to in self.others(at.rank) {
             let loops = self.cut.loops(at.rank, to);
             if loops > 0 {
@@ -58,6 +81,9 @@ impl Uneven {
     }
 
     fn in_turn(&self, at: Lane, lane: u32, program: &mut Program) {
+        if let Some(loops) = self.cut.even_loops(at.rank) {
+            return self.by_hosts(at, lane, loops, program);
+        }
         let others: Vec<(u32, u32)> = self.others(at.rank).map(|to| (to, self.cut.loops(at.rank, to))).collect();
         let most = others.iter().map(|&(_, loops)| loops).max().unwrap_or(0);
         let mut before: Option<Dependency> = None;

@@ -29,8 +29,8 @@
 //! ranks too (`distance`).
 //!
 //! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside NVLink) add
-//! nothing. So a bound is that of a fabric under its routing; a failure that makes routes take another, better way may
-//! lower it. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
+//! nothing. So a bound is that of a fabric under its routing. A failure replaces routes by ones that are no wider, and the
+//! NVLinks by which ranks relay are those by which they send for themselves, which count without a failure too. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;
 mod crossing;

@@ -306,3 +306,19 @@ impl Edge {
         i..i + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineError, Watch, run};
+
+    #[test]
+    fn too_many_operations_are_refused_before_the_first() {
+        let mut workload = Workload::new();
+        let len = (Workload::MOST_OPERATIONS + 1) as u32;
+        workload.add_uniform_run(len, Passage { route: None, latency: Picos::ZERO }, Work(0), Pace::default(), &[]);
+        let refused = run(&workload, Watch::default()).unwrap_err();
+        assert_eq!(refused, EngineError::TooManyOperations { operations: len.into() });
+        assert!(refused.to_string().contains("at most 268435456 are simulated"), "{refused}");
+    }
+}

@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::schedule::{
-        Blocks, Buffer, BufferUse, Call, Channel, Collective, Layout, OpKind, Protocol, RotationDigit,
+        Blocks, Buffer, BufferUse, Call, Channel, Collective, Layout, OpKind, Protocol, RotationDigit, Segment,
     };
 
     /// Every rank puts the same on the next, over and over on every channel.
@@ -295,11 +295,7 @@ mod tests {
         }
     }
 
-    /// More runs in all than are compared, few of which have to be: those of the rank that stands for all.
-    #[test]
-    fn ranks_that_others_stand_for_count_for_nothing() {
-        let (ranks, channels, runs) = (2048, 64, 129);
-        assert!(ranks as usize * usize::from(channels) * runs as usize > MOST_RUNS);
+    fn round(layout: Layout, (ranks, channels, runs): (u32, u16, u32)) -> Round {
         let call = Call {
             collective: Collective::AllGather,
             bytes: Bytes(1 << 30),
@@ -313,15 +309,56 @@ mod tests {
             protocol: Protocol::Simple,
             channels,
             blocks: Blocks::default(),
-            layout: Layout::equal(call.bytes, ranks),
+            layout,
             scratch_chunks: 0,
             teams: Vec::new(),
         };
-        let round = Round { header, runs, read: AtomicUsize::new(0) };
+        Round { header, runs, read: AtomicUsize::new(0) }
+    }
+
+    /// More runs in all than are compared, few of which have to be: those of the rank that stands for all.
+    #[test]
+    fn ranks_that_others_stand_for_count_for_nothing() {
+        let (ranks, channels, runs) = (2048, 64, 129);
+        assert!(ranks as usize * usize::from(channels) * runs as usize > MOST_RUNS);
+        let round = round(Layout::equal(Bytes(1 << 30), ranks), (ranks, channels, runs));
         let one = OneBlock::of(&round).unwrap();
         assert_eq!((one.blocks(), one.programs.len()), (u64::from(channels), ranks as usize));
         assert!(one.programs.iter().all(|program| program.runs().len() == runs as usize));
         assert_eq!(one.programs[7].runs()[0].peer, Walk::fixed(8));
         assert!(round.read.into_inner() <= 2);
+    }
+
+    /// As an all_to_allv has them: a segment for each block, whatever the blocks.
+    #[test]
+    fn equal_segments_count_as_one() {
+        let ranks = 2048;
+        let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
+        let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
+        assert!(OneBlock::of(&round).is_some() && round.header.layout.is_even());
+        assert!(round.read.into_inner() <= 2);
+    }
+
+    /// Of a run that passes a few of a million segments, only those are looked at.
+    #[test]
+    fn runs_are_compared_by_the_stretches_that_they_pass() {
+        let segment = |number: u64| Segment { bytes: Bytes(1 + number % 3), parts: 2 };
+        let header = round(Layout::new((0..1 << 20).map(segment).collect()), (2, 2, 1)).header;
+        let run = |len, walk| Run {
+            len,
+            kind: OpKind::Put,
+            channel: Channel(0),
+            peer: Walk::fixed(1),
+            src_buffer: Buffer::Input,
+            src: walk,
+            dst_buffer: Buffer::Output,
+            dst: walk,
+            span: 1,
+        };
+        let passed = |len, walk: Walk| stretches(&header, walk, &run(len, walk));
+        assert_eq!(passed(4, Walk::linear(2_000_000, 1)), Some(vec![(1_000_000, 0), (1_000_001, 2)]));
+        assert_eq!(passed(5, Walk::linear(9, 3)), Some(vec![(4, 0), (6, 1), (7, 2), (9, 3), (10, 4)]));
+        assert_eq!(passed(7, Walk::fixed(9)), Some(vec![(4, 0)]));
+        assert_eq!(passed(2, Walk::linear((1 << 21) - 1, 1)), None);
     }
 }

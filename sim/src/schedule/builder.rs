@@ -461,3 +461,32 @@ impl Generate for Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Buffer, Channel, OpKind, Walk};
+    use super::*;
+
+    /// Programs grow no further, and say so.
+    #[test]
+    fn endless_programs_are_cut() {
+        let run = Run {
+            len: 1,
+            kind: OpKind::Copy,
+            channel: Channel(0),
+            peer: Walk::fixed(0),
+            src_buffer: Buffer::Input,
+            src: Walk::fixed(0),
+            dst_buffer: Buffer::Output,
+            dst: Walk::fixed(0),
+            span: 1,
+        };
+        let mut program = Program::default();
+        let numbers: Vec<u32> = (0..Program::MOST_RUNS + 3).map(|_| program.push(run, &[])).collect();
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
+        assert!(program.is_cut() && program.runs().len() == Program::MOST_RUNS);
+        program.clear();
+        program.push(run, &[]);
+        assert!(!program.is_cut());
+    }
+}

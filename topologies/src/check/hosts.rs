@@ -43,7 +43,7 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
 /// The NVLink domain of each vertex: the first vertex of those that NVLinks join.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
-    let root = |domain: &Vec<u32>, mut of: u32| {
+    let root = |domain: &[u32], mut of: u32| {
         while domain[of as usize] != of {
             of = domain[of as usize];
         }

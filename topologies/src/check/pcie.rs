@@ -89,7 +89,6 @@ pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
         let model = figures.model.as_deref().and_then(|name| name::find(name).first().copied());
         let (Some(model), Some(link), false) = (model, pcie_link(fabric, id), on_c2c) else { continue };
         let own = model.pcie_generation.and_then(|generation| LANES.get(generation as usize - 1));
-        // Model tables of ours allow for hosts that give the GPU the generation before its own only by saying so.
         let (Some(own), Some(carried)) = (own, link.bandwidth) else { continue };
         if carried.0 * 100 < own.0 * 16 * 99 {
             let found = written(link).map_or_else(|| carried.to_string(), |name| format!("{name} ({carried})"));

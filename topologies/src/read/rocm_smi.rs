@@ -109,9 +109,10 @@ fn read(origin: Origin<'_>) -> Result<Tables> {
             return Err(origin.syntax(bytes, message));
         }
         for (column, cell) in cells.iter().enumerate().take(columns.len()).filter(|&(column, _)| column != row) {
-            match table {
-                Section::Hops => drop(cell.parse().map(|hops| tables.hops.insert((row, column), hops))),
-                _ => drop(tables.link_types.insert((row, column), cell.to_uppercase())),
+            if table == Section::LinkType {
+                tables.link_types.insert((row, column), cell.to_uppercase());
+            } else if let Ok(hops) = cell.parse() {
+                tables.hops.insert((row, column), hops);
             }
         }
     }

@@ -80,10 +80,8 @@ impl Attachments {
         }
         exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
         entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
-        let ranks_before = (0..node).filter(|&other| shape.node(other).is_rank).count() as u32;
-        let nodes_of = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
-        let first_port = shape.ports().iter().map(|port| port.node).min().unwrap_or_default();
-        let first = own.iter().filter_map(nodes_of).max().map_or(first_port + ranks_before, |nic| nic + 1);
+        let device_of = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
+        let first = own.iter().filter_map(device_of).max().unwrap_or(node) + 1;
         let stand_ins = StandIns { most: own.len().max(1) as u32, first, devices: shape.nodes().len() as u32 };
         Self { exits, entries, stand_ins }
     }

@@ -56,7 +56,7 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let key_bytes = key.as_bytes();
     let lengths = [key_bytes.len() as u64, image.len() as u64].map(u64::to_le_bytes).concat();
     let sum = digest(&[key_bytes, image]).to_le_bytes();
-    let entry = [MAGIC.as_slice(), &lengths, &sum, key_bytes, image].concat();
+    let entry = [MAGIC.as_slice(), lengths.as_slice(), sum.as_slice(), key_bytes, image].concat();
     let _ = write(&folder.join(name(key)).with_extension("kernel"), &entry);
 }
 

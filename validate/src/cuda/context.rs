@@ -160,6 +160,6 @@ impl Drop for Context {
 ///
 /// # Errors
 /// The first pair without peer access, or a failing call.
-pub fn join(contexts: &[std::sync::Arc<Context>]) -> Result<(), CudaError> {
+pub fn join(contexts: &[Arc<Context>]) -> Result<(), CudaError> {
     contexts.iter().try_for_each(|from| contexts.iter().try_for_each(|to| from.reach(to)))
 }
