@@ -1,6 +1,8 @@
 //! How many peers a block exchanges data with at once, where ranks exchange data in pairs: it takes what all of them send before it is
 //! done with a chunk.
 
+use rustc_hash::FxHashSet;
+
 use super::effort::WORKS_OF_BLOCK;
 use crate::schedule::{Dependency, Header, Program, Rank};
 
@@ -8,26 +10,35 @@ use crate::schedule::{Dependency, Header, Program, Rank};
 #[derive(Debug, Default)]
 pub(super) struct Partners {
     of_channel: Vec<u32>,
+    /// Channels and peers counted so far.
+    counted: FxHashSet<(u16, u32)>,
 }
 
 impl Partners {
-    /// Those of a rank: whom it sends to without waiting for anybody.
+    /// Those of a rank: whom it sends to without waiting for anybody. A peer that several messages go to is one, however its
+    /// messages are divided into runs.
     pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
         self.of_channel.clear();
         if !header.call.collective.is_between_pairs() {
             return;
         }
+        self.counted.clear();
         self.of_channel.resize(usize::from(header.channels), 0);
+        let most = u32::from(header.channels).saturating_mul(WORKS_OF_BLOCK).max(1);
         for (number, run) in (0..).zip(program.runs()) {
             let waits = program.dependencies(number as usize);
             let begins = run.kind.is_transfer() && waits_for_nobody(rank, number, waits);
-            if let (true, Some(peers)) = (begins, self.of_channel.get_mut(usize::from(run.channel.0))) {
-                // One after the other is one at once, to one peer or several.
-                *peers += if run.peer.is_fixed() || !waits.is_empty() { run.len.min(1) } else { run.len };
+            let (true, Some(peers)) = (begins, self.of_channel.get_mut(usize::from(run.channel.0))) else { continue };
+            // Messages in turn go to one peer at once, whoever that is.
+            let at_once = if run.peer.is_fixed() || !waits.is_empty() { run.len.min(1) } else { run.len };
+            for i in 0..at_once {
+                if *peers >= most {
+                    break;
+                }
+                *peers += u32::from(self.counted.insert((run.channel.0, run.peer.at(i))));
             }
         }
-        let most = u32::from(header.channels).saturating_mul(WORKS_OF_BLOCK);
-        self.of_channel.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, most.max(1)));
+        self.of_channel.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, most));
     }
 
     /// With how many others a run's messages are under way on its channel.
