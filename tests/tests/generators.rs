@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts};
+use fabricast_planner::algorithm::facts::{Count, Facts, Time, Traffic, facts, toll};
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::least_traffic;
 use fabricast_sim::lower::sent;
@@ -440,6 +440,30 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     (deepest, sent.into_iter().fold(0.0, f64::max))
 }
 
+/// Transfers on the longest chain of which each begins when the one before has arrived. A message that follows another on its
+/// connection leaves while that one is still on its way, and arrives no earlier.
+fn in_series(schedule: &Schedule) -> u32 {
+    fn chain(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
+        if let Some(&chain) = known.get(&op.0) {
+            return chain;
+        }
+        let (number, index) = schedule.locate(op);
+        let run = schedule.run(number);
+        let is_message = run.kind.is_transfer() && run.peer.is_fixed();
+        let before = schedule.waits_for(number, index).map(|on| {
+            let is_turn = is_message && index > 0 && schedule.locate(on) == (number, index - 1);
+            chain(schedule, on, known) - u32::from(is_turn)
+        });
+        let before = before.max().unwrap_or(0);
+        let is_barrier = schedule.header().call.collective == Collective::Barrier;
+        let chain = before + u32::from(run.kind.is_transfer() || (run.kind == OpKind::Signal && is_barrier));
+        known.insert(op.0, chain);
+        chain
+    }
+    let mut known = HashMap::new();
+    schedule.operations().map(|op| chain(schedule, op.id, &mut known)).max().unwrap_or(0)
+}
+
 /// What all ranks send together, in bytes.
 fn sent_together(schedule: &Schedule) -> f64 {
     let size = |chunk| schedule.header().layout.size(chunk);
@@ -481,6 +505,8 @@ fn steps_and_traffic_are_those_of_the_facts() {
                     let count = Count { ranks, per_host };
                     let (depth, sent) = depth_and_traffic(&schedule);
                     assert_eq!(f64::from(depth), (facts.steps.of)(count), "{what}");
+                    let steps = toll(algorithm, collective, count).steps;
+                    assert!(steps <= f64::from(in_series(&schedule)), "{what}: {steps}, not {}", in_series(&schedule));
                     let expected = (facts.sent.of)(count) * bytes as f64;
                     assert!((sent - expected).abs() < 1.0, "{what}: {sent}, not {expected}");
                     let (together, least) = (sent_together(&schedule), least(&shape) as f64);

@@ -255,6 +255,25 @@ fn least_and_found(
         .collect()
 }
 
+/// Sums for other hosts leave one behind the other, and the latency of all but the first passes meanwhile: no step of its own is counted
+/// for each of them.
+#[test]
+fn messages_in_turn_share_their_latency_in_bounds_too() {
+    for (nodes, profile) in [(3, "ideal"), (5, "ideal"), (3, "nccl-2.28-h200"), (4, "kernels-h100")] {
+        let plant = Plant::Hosts { preset: "gb200-nvl72", nodes, gpus: 2, network: "rail" };
+        let world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(plant.build()) };
+        for channels in [1, 3] {
+            let algorithms = vec![Algorithm::Hierarchical];
+            let restriction = Restriction { algorithms, channels: vec![channels], ..Restriction::default() };
+            let found = least_and_found(&world, Collective::ReduceScatter, &restriction);
+            assert!(!found.is_empty());
+            for (strategy, bytes, least, found) in found {
+                assert!(least <= found, "{nodes} hosts, {profile}, {strategy}, {bytes}: {least:?} and {found:?}");
+            }
+        }
+    }
+}
+
 /// Fewer channels that are passed over, because two others are faster, may still be those that a pair is known by; and
 /// bounds that are close to the times discard nothing that could have been shown.
 #[test]

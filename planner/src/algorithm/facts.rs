@@ -499,7 +499,7 @@ pub fn facts() -> impl Iterator<Item = Facts> {
 /// What an algorithm takes at least on any fabric: transfers one after the other, and buffers that its busiest rank sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Toll {
-    /// Transfers one after the other.
+    /// Transfers each of which begins when the one before has arrived.
     pub steps: f64,
     /// Buffers sent by one rank.
     pub sent: f64,
@@ -517,6 +517,11 @@ pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll 
         (Tree, AllReduce) => Toll::default(),
         // The last rank saves the last of its steps where it is the root.
         (InOrderTree, _) => Toll { steps: (facts.steps.of)(count) - 1.0, sent: (facts.sent.of)(count) },
+        // Sums for other hosts follow each other on their connections, and while one is on its way the next one leaves: only the
+        // first, or the last and the own one behind it, are waited for.
+        (Hierarchical, ReduceScatter) if count.h() > 1.0 && count.g() > 1.0 => {
+            Toll { steps: count.h().max(3.0), sent: (facts.sent.of)(count) }
+        }
         // Of a matrix nothing is known here.
         (_, AllToAllV) => Toll::default(),
         // Its steps are those of the fabric's own grid.
