@@ -2,8 +2,12 @@
 //!
 //! A time is homogeneous in what it is made of: where all software times, latencies and times per byte are twice as long,
 //! so is it. So it is the sum of each of them times its own derivative (Euler's theorem), and that product is what stands of
-//! a cost on the critical path: how often it is charged there, times itself. Derivatives are differences over two runs with
-//! the cost a hundredth longer and shorter, so that no formula of a cost is written twice.
+//! a cost on the critical path: how often it is charged there, times itself. Derivatives are differences of runs with costs a
+//! hundredth longer and shorter, so that no formula of a cost is written twice.
+//!
+//! Costs are lengthened one after the other, from a run in which all are shorter to one in which all are longer: so the parts
+//! add up to the difference between these two, also where the chain that ends last changes on the way. (With the other costs as they
+//! are, each of two chains of nearly one length would count with what makes it the longer one, and the sum with both.)
 
 use fabricast_topologies::{Bandwidth, Picos};
 
@@ -125,97 +129,29 @@ pub fn breakdown<E>(
     mut run: impl FnMut(&Profile) -> Result<Timeline, E>,
 ) -> Result<Breakdown, E> {
     let whole = run(profile)?;
-    let mut parts = Vec::new();
-    let mut part = |name: String, moved: &dyn Fn(&mut Profile, f64) -> bool| -> Result<(), E> {
-        let mut times = [0.0; 2];
-        for (time, factor) in times.iter_mut().zip([1.0 - STEP, 1.0 + STEP]) {
-            let mut profile = profile.clone();
-            if !moved(&mut profile, factor) {
-                return Ok(());
-            }
-            *time = run(&profile)?.time.0 as f64;
+    let costs: Vec<(String, Scale)> =
+        costs(protocol, mode).into_iter().filter(|(_, scale)| scale(&mut profile.clone(), 1.0)).collect();
+    // With so many of them longer.
+    let mut run_with = |longer: usize| {
+        let mut moved = profile.clone();
+        for (number, (_, scale)) in costs.iter().enumerate() {
+            scale(&mut moved, if number < longer { 1.0 + STEP } else { 1.0 - STEP });
         }
-        let [shorter, longer] = times;
-        let time = Picos(((longer - shorter) / (2.0 * STEP)).round().max(0.0) as u64);
-        if time > Picos::ZERO {
-            parts.push(Part { name, time });
-        }
-        Ok(())
+        run(&moved)
     };
-    for (name, of) in TIMES {
-        part(format!("protocol.{protocol}.{name}"), &|profile, factor| {
-            scale(profile.protocols.get_mut(protocol as usize).map(of), factor)
-        })?;
-    }
-    part(format!("protocol.{protocol}.startup_p2p"), &|profile, factor| {
-        scale(profile.protocols.get_mut(protocol as usize).and_then(|costs| costs.startup_p2p.as_mut()), factor)
-    })?;
-    part(format!("protocol.{protocol}.add"), &|profile, factor| match profile
-        .protocols
-        .get_mut(protocol as usize)
-        .and_then(|costs| costs.add.as_mut())
-    {
-        Some(rate) => {
-            rate.0 = (rate.0 as f64 / factor).round() as u64;
-            true
+    let mut before = run_with(0)?;
+    let mut latency_of_paths = whole.costs.latency.max(before.costs.latency);
+    let mut parts = Vec::new();
+    for (longer, (name, _)) in (1..).zip(&costs) {
+        let after = run_with(longer)?;
+        let time = (after.time.0 as f64 - before.time.0 as f64) / (2.0 * STEP);
+        let time = Picos(time.round().max(0.0) as u64);
+        if time > Picos::ZERO {
+            parts.push(Part { name: name.clone(), time });
         }
-        None => false,
-    })?;
-    for (name, of) in PASSES {
-        part(format!("protocol.{protocol}.{name}"), &|profile, factor| match profile
-            .protocols
-            .get_mut(protocol as usize)
-            .map(|costs| &mut costs.lane)
-        {
-            Some(LaneSpeed::Passes(passes)) => scale(of(passes), factor),
-            _ => false,
-        })?;
+        before = after;
     }
-    part(format!("protocol.{protocol}.channel"), &|profile, factor| match profile
-        .protocols
-        .get_mut(protocol as usize)
-        .map(|costs| &mut costs.lane)
-    {
-        Some(LaneSpeed::Rate(rate)) => {
-            rate.0 = (rate.0 as f64 / factor).round() as u64;
-            true
-        }
-        _ => false,
-    })?;
-    for (name, of) in LINKS {
-        part(format!("links.{name}"), &|profile, factor| {
-            *of(&mut profile.links) /= factor;
-            true
-        })?;
-    }
-    for (name, of) in MESSAGES {
-        part(format!("network.{name}"), &|profile, factor| scale(Some(of(&mut profile.network)), factor))?;
-    }
-    part("network.scan".to_owned(), &|profile, factor| match &mut profile.network.scan {
-        Some(rate) => {
-            rate.0 = (rate.0 as f64 / factor).round() as u64;
-            true
-        }
-        None => false,
-    })?;
-    for (name, of) in LETTERS {
-        part(format!("message.{name}"), &|profile, factor| scale(profile.messages.as_mut().map(of), factor))?;
-    }
-    for (name, of) in LETTER_RATES {
-        part(format!("message.{name}"), &|profile, factor| match profile.messages.as_mut().map(of) {
-            Some(rate) => {
-                rate.0 = (rate.0 as f64 / factor).round() as u64;
-                true
-            }
-            None => false,
-        })?;
-    }
-    for (name, of) in LAUNCHES {
-        part(format!("launch.{}.{name}", mode.name()), &|profile, factor| {
-            let modes = profile.launches.get_mut(mode.launch as usize);
-            scale(modes.and_then(|modes| modes.get_mut(mode.processes as usize)).map(of), factor)
-        })?;
-    }
+    latency_of_paths = latency_of_paths.max(before.costs.latency);
     // Where a floor decides, the chain of the device is not what the time is made of.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // What messages between hosts wait for is part of the latency of paths.
@@ -228,13 +164,78 @@ pub fn breakdown<E>(
             || ["message.copy_out_rate", "message.copy_in_rate"].contains(&&*part.name)
     };
     let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
+    // Of chains that take turns, the latency of the one that has most of it.
     let latency =
-        Picos(whole.costs.latency.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));
+        Picos(latency_of_paths.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));
     if latency > Picos::ZERO {
         parts.push(Part { name: "latency".to_owned(), time: latency });
     }
     let known = known + latency;
     Ok(Breakdown { time: whole.time, parts, rest: Picos(whole.time.0.saturating_sub(known.0)) })
+}
+
+/// Scales a cost of a profile; says whether there is any.
+type Scale = Box<dyn Fn(&mut Profile, f64) -> bool>;
+
+/// The costs that a run over a protocol may be made of, by name.
+fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
+    let mut costs: Vec<(String, Scale)> = Vec::new();
+    let number = protocol as usize;
+    for (name, of) in TIMES {
+        let scaled: Scale = Box::new(move |profile, factor| scale(profile.protocols.get_mut(number).map(of), factor));
+        costs.push((format!("protocol.{protocol}.{name}"), scaled));
+    }
+    let startup: Scale = Box::new(move |profile, factor| {
+        scale(profile.protocols.get_mut(number).and_then(|costs| costs.startup_p2p.as_mut()), factor)
+    });
+    costs.push((format!("protocol.{protocol}.startup_p2p"), startup));
+    let add: Scale = Box::new(move |profile, factor| {
+        scale_rate(profile.protocols.get_mut(number).and_then(|costs| costs.add.as_mut()), factor)
+    });
+    costs.push((format!("protocol.{protocol}.add"), add));
+    for (name, of) in PASSES {
+        let scaled: Scale =
+            Box::new(move |profile, factor| match profile.protocols.get_mut(number).map(|costs| &mut costs.lane) {
+                Some(LaneSpeed::Passes(passes)) => scale(of(passes), factor),
+                _ => false,
+            });
+        costs.push((format!("protocol.{protocol}.{name}"), scaled));
+    }
+    let channel: Scale =
+        Box::new(move |profile, factor| match profile.protocols.get_mut(number).map(|costs| &mut costs.lane) {
+            Some(LaneSpeed::Rate(rate)) => scale_rate(Some(rate), factor),
+            _ => false,
+        });
+    costs.push((format!("protocol.{protocol}.channel"), channel));
+    for (name, of) in LINKS {
+        let scaled: Scale = Box::new(move |profile, factor| {
+            *of(&mut profile.links) /= factor;
+            true
+        });
+        costs.push((format!("links.{name}"), scaled));
+    }
+    for (name, of) in MESSAGES {
+        let scaled: Scale = Box::new(move |profile, factor| scale(Some(of(&mut profile.network)), factor));
+        costs.push((format!("network.{name}"), scaled));
+    }
+    let scan: Scale = Box::new(|profile, factor| scale_rate(profile.network.scan.as_mut(), factor));
+    costs.push(("network.scan".to_owned(), scan));
+    for (name, of) in LETTERS {
+        let scaled: Scale = Box::new(move |profile, factor| scale(profile.messages.as_mut().map(of), factor));
+        costs.push((format!("message.{name}"), scaled));
+    }
+    for (name, of) in LETTER_RATES {
+        let scaled: Scale = Box::new(move |profile, factor| scale_rate(profile.messages.as_mut().map(of), factor));
+        costs.push((format!("message.{name}"), scaled));
+    }
+    for (name, of) in LAUNCHES {
+        let scaled: Scale = Box::new(move |profile, factor| {
+            let modes = profile.launches.get_mut(mode.launch as usize);
+            scale(modes.and_then(|modes| modes.get_mut(mode.processes as usize)).map(of), factor)
+        });
+        costs.push((format!("launch.{}.{name}", mode.name()), scaled));
+    }
+    costs
 }
 
 /// Whether there was something to scale.
@@ -245,5 +246,16 @@ fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
             true
         }
         _ => false,
+    }
+}
+
+/// The same of a rate, which is the less the longer something takes.
+fn scale_rate(rate: Option<&mut Bandwidth>, factor: f64) -> bool {
+    match rate {
+        Some(rate) => {
+            rate.0 = (rate.0 as f64 / factor).round() as u64;
+            true
+        }
+        None => false,
     }
 }
