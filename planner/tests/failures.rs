@@ -34,8 +34,13 @@ impl Machine {
         match self {
             Self::Preset { name, nodes, gpus, network } => {
                 let network = (*nodes > 1).then(|| network.parse().unwrap());
-                let request =
-                    FabricRequest { fabric: (*name).to_owned(), nodes: Some(*nodes), gpus: Some(*gpus), network };
+                let request = FabricRequest {
+                    fabric: (*name).to_owned(),
+                    nodes: Some(*nodes),
+                    gpus: Some(*gpus),
+                    network,
+                    gpu: None,
+                };
                 load(&request).unwrap()
             }
             Self::Mesh { gpus, links } => {

@@ -13,7 +13,7 @@ use fabricast_sim::schedule::{
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
 use fabricast_topologies::fabric::{Figures, GpuFigures, Link};
-use fabricast_topologies::route::{GpuDirect, PeerAccess, Pxn, Router};
+use fabricast_topologies::route::{GpuDirect, Hop, Participants, PeerAccess, Pxn, Router};
 use fabricast_topologies::{
     Bandwidth, Bytes, FabricBuilder, FabricRequest, LinkKind, LinkSpec, NodeId, NodeKind, Picos, load,
 };
@@ -30,6 +30,7 @@ struct Ledger<'a> {
     schedule: &'a Schedule,
     router: Router<'a>,
     placement: Vec<NodeId>,
+    participants: Participants,
 }
 
 /// What else a block does in the passes of an operation.
@@ -46,7 +47,8 @@ const BYTES_OF_A_PICOSECOND: f64 = 0.1;
 
 impl<'a> Ledger<'a> {
     fn new(world: &'a World, schedule: &'a Schedule) -> Self {
-        Self { world, schedule, router: world.router(), placement: world.placement() }
+        let placement = world.placement();
+        Self { world, schedule, router: world.router(), participants: Participants::new(&placement), placement }
     }
 
     /// Bytes of an operation's chunks.
@@ -215,14 +217,24 @@ impl<'a> Ledger<'a> {
         let (from, to) = if op.kind.reads_peer() { (op.peer, op.rank) } else { (op.rank, op.peer) };
         let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
         // Where ways are chosen by hash, every channel is a flow of its own.
-        let path = self.router.path_of_flow(device(from), device(to), op.channel.0.into()).unwrap();
-        for hop in &path.hops {
+        let mut hops = Vec::new();
+        let ends = (device(from), device(to));
+        let path = self.router.route_among(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
+        let fabric = &self.world.fabric;
+        let by_nvlink = |hop: &Hop| fabric.link(hop.link).kind == LinkKind::Nvlink;
+        for hop in &hops {
             let bytes = on_wire * hop.share.fraction();
             passed.push((Resource::Link(hop.link), bytes));
-            passed.push((Resource::Crossbar(self.world.fabric.ends(hop.link).1), bytes));
+            let at = fabric.ends(hop.link).1;
+            passed.push((Resource::Crossbar(at), bytes));
+            // A GPU that relays over NVLink has the bytes written to its memory and read again.
+            let sends_on = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == at);
+            if at != ends.1 && fabric.node(at).kind == NodeKind::Gpu && (by_nvlink(hop) || sends_on) {
+                passed.push((Resource::Memory(at), 2.0 * bytes));
+            }
         }
         let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-        if path.hops.iter().any(|hop| is_network(self.world.fabric.link(hop.link).kind)) {
+        if hops.iter().any(|hop| is_network(self.world.fabric.link(hop.link).kind)) {
             passed.push((Resource::Proxy(device(from)), self.of_proxy(op, payload)));
         }
         for cpu in path.staging.cpus() {

@@ -107,7 +107,7 @@ fn first_channel(generator: &dyn Generate, rank: Rank) -> Vec<(String, Vec<Strin
 fn place(error: &EngineError) -> Option<(u32, u32)> {
     match *error {
         EngineError::Deadlock { run, index, .. } | EngineError::TooLong { run, index } => Some((run, index)),
-        EngineError::Interrupted | EngineError::Abandoned { .. } => None,
+        EngineError::TooManyOperations { .. } | EngineError::Interrupted | EngineError::Abandoned { .. } => None,
     }
 }
 

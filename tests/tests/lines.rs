@@ -79,6 +79,15 @@ fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
     workload
 }
 
+/// How many steps come before one on the longest chain that it waits for.
+fn level(blocks: &[Block], number: usize, i: usize) -> usize {
+    let before = awaited(&blocks[number], number).filter_map(|(other, shift)| {
+        let on = usize::try_from(i as i32 + shift).ok().filter(|&on| on < blocks[other].steps.len())?;
+        Some(level(blocks, other, on) + 1)
+    });
+    before.max().unwrap_or(0)
+}
+
 /// When each step flows and is done, in ticks.
 fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
     let mut done: Vec<Vec<Option<(u64, u64)>>> = blocks.iter().map(|block| vec![None; block.steps.len()]).collect();
@@ -115,9 +124,9 @@ fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
             let ahead = waiting
                 .iter()
                 .filter(|&&(number, i)| blocks[number].line % lines == line && blocks[number].steps[i].bytes > 0)
-                .filter_map(|&(number, i)| Some((came(&done, number, i)?, number, i)))
+                .filter_map(|&(number, i)| Some((came(&done, number, i)?, level(blocks, number, i), number, i)))
                 .min();
-            if let (Some((_, number, i)), true) = (ahead, *taken <= tick) {
+            if let (Some((.., number, i)), true) = (ahead, *taken <= tick) {
                 *taken = tick + blocks[number].steps[i].bytes;
                 done[number][i] = Some((tick, *taken));
             }
@@ -138,7 +147,7 @@ fn in_order(blocks: &[Block]) -> Vec<usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// One at a time, first come, first served, of equals the one further ahead.
+    /// One at a time, first come, first served; of those that come at once the one of the lowest level, then the one further ahead.
     #[test]
     fn one_of_a_line_flows_at_a_time(blocks in blocks(), lines in 1usize..4) {
         let workload = workload(&blocks, &in_order(&blocks), lines);

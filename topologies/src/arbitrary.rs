@@ -153,6 +153,7 @@ fn link() -> impl Strategy<Value = LinkSpec> {
 }
 
 /// What differs from a healthy machine in full use.
+#[derive(Debug)]
 struct State {
     idle: Vec<prop::sample::Index>,
     failed: Vec<prop::sample::Index>,

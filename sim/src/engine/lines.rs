@@ -1,22 +1,35 @@
 //! Operations that stand in line: of each line one flows at a time, the first that came.
 //!
-//! Who flows next is decided when all events of an instant are handled, so that their order does not matter.
+//! Who flows next is decided when all events of an instant are handled, so that their order does not matter. Of operations that
+//! come at one instant the one of the lowest level goes first, so that the order does not depend on how a program is divided
+//! into runs either.
 
+use std::cell::OnceCell;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use fabricast_topologies::Picos;
 
 use super::costs::Spent;
+use super::levels::Levels;
 use super::{Standing, Workload};
 
-/// When an operation came, where its run stands, which of the run it is: who is least goes first.
-type Ticket = (Picos, u32, u32);
+/// An operation that waits in a line.
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    came: Picos,
+    /// Place of its run in the line.
+    place: u32,
+    run: u32,
+    index: u32,
+    slot: u32,
+}
 
 /// One line.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Who waits, with their slots, in order.
-    waiting: VecDeque<(Ticket, u32)>,
+    /// Who waits, in order.
+    waiting: VecDeque<Ticket>,
     /// Whether one flows.
     flows: bool,
     /// When the last one was done, and what its chain had cost by then.
@@ -31,21 +44,35 @@ pub(super) struct Lines {
     lines: Vec<Line>,
     /// Lines at which something happened at this instant.
     noted: Vec<u32>,
+    /// Computed when several come at one instant for the first time.
+    levels: OnceCell<Levels>,
 }
 
 impl Lines {
     pub(super) fn new(workload: &Workload) -> Self {
-        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new() }
+        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), levels: OnceCell::new() }
     }
 
-    /// An operation comes.
-    pub(super) fn join(&mut self, standing: Standing, (now, index): (Picos, u32), slot: u32) {
-        let Some(line) = self.lines.get_mut(standing.line as usize) else { return };
-        let ticket = (now, standing.place, index);
+    /// Operation `index` of a run comes.
+    pub(super) fn join(
+        &mut self,
+        workload: &Workload,
+        standing: Standing,
+        now: Picos,
+        (run, index): (u32, u32),
+        slot: u32,
+    ) {
+        let Self { lines, noted, levels } = self;
+        let Some(line) = lines.get_mut(standing.line as usize) else { return };
+        let ticket = Ticket { came: now, place: standing.place, run, index, slot };
+        let level = |one: &Ticket| levels.get_or_init(|| Levels::of(workload)).at(one.run, one.index);
+        let order = |a: &Ticket, b: &Ticket| {
+            a.came.cmp(&b.came).then_with(|| (level(a), a.place, a.index).cmp(&(level(b), b.place, b.index)))
+        };
         // (Of those that wait only some that came at this instant may be behind.)
-        let behind = line.waiting.iter().rev().take_while(|(other, _)| *other > ticket).count();
-        line.waiting.insert(line.waiting.len() - behind, (ticket, slot));
-        note(line, standing.line, &mut self.noted);
+        let behind = line.waiting.iter().rev().take_while(|other| order(other, &ticket) == Ordering::Greater).count();
+        line.waiting.insert(line.waiting.len() - behind, ticket);
+        note(line, standing.line, noted);
     }
 
     /// The one that flows is done.
@@ -63,10 +90,10 @@ impl Lines {
             if line.flows {
                 continue;
             }
-            if let Some((_, slot)) = line.waiting.pop_front() {
+            if let Some(first) = line.waiting.pop_front() {
                 line.flows = true;
                 let held = line.last.filter(|last| last.0 == now).map(|last| last.1);
-                return Some((slot, held));
+                return Some((first.slot, held));
             }
         }
         None

@@ -10,6 +10,7 @@ mod bundle;
 mod costs;
 mod deadline;
 mod graph;
+mod levels;
 mod lines;
 #[doc(hidden)] // for its bench
 pub mod queue;
@@ -399,7 +400,9 @@ impl<'a> Engine<'a> {
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
                 match self.workload.standing(flight.run) {
-                    Some(standing) => self.lines.join(standing, (self.now, flight.index), slot),
+                    Some(standing) => {
+                        self.lines.join(self.workload, standing, self.now, (flight.run, flight.index), slot)
+                    }
                     None => self.transfer(slot, route, work),
                 }
                 Ok(())

@@ -145,7 +145,8 @@ pub enum Order {
 }
 
 /// Where a run stands: of operations on one line one flows at a time, first come, first served; of those that come at one instant
-/// the one whose run stands further ahead, then the earlier of its run. (A thread block does what it does one after the other.)
+/// the one of the lowest level (how many operations come before it on the longest chain that it waits for), then the one whose run
+/// stands further ahead, then the earlier of its run. (A thread block does what it does one after the other.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Standing {
     /// The line.

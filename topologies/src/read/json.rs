@@ -34,6 +34,7 @@ struct Document<'a> {
     host_grid: Vec<u32>,
     #[serde(default)]
     routing: BTreeMap<String, String>,
+    #[serde(default)]
     gpu_candidates: Vec<String>,
 }
 

@@ -125,9 +125,18 @@ fn bare_sequences(text: &str) -> Vec<Range<usize>> {
         let rest = text.get(at + 1..)?;
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
         let is_colour = end > 0 && rest.get(end..)?.starts_with('m');
-        let before = text.get(..at)?;
-        let escape = WRITTEN_ESCAPES.iter().find(|written| before.to_lowercase().ends_with(**written));
-        is_colour.then(|| at - escape.map_or(0, |written| written.len())..at + 1 + end + 1)
+        if !is_colour {
+            return None;
+        }
+        let before = text.as_bytes().get(..at)?;
+        let is_before = |written: &&&str| {
+            before
+                .len()
+                .checked_sub(written.len())
+                .is_some_and(|from| before[from..].eq_ignore_ascii_case(written.as_bytes()))
+        };
+        let escape = WRITTEN_ESCAPES.iter().find(is_before);
+        Some(at - escape.map_or(0, |written| written.len())..at + 1 + end + 1)
     });
     sequences.collect()
 }
