@@ -58,7 +58,7 @@ fn two_hosts_of_a_dump_use_the_tree_of_nvswitches() {
     );
     // The library's own choice is kept where its interval overlaps with that of the fastest.
     assert_eq!(row(&plan)["fastest"]["algorithm"], "nvls_tree", "{plan:#}");
-    assert_eq!(plan["profile"], "nccl-2.29-h100");
+    assert_eq!(plan["profile"], "nccl-2.29-h100 on infiniband-ndr");
 }
 
 #[test]

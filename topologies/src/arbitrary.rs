@@ -187,6 +187,8 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
         for source in sources {
             builder.source(source);
         }
+        // (Which GPUs of those that carry instances take part follows from the instances.)
+        let is_cut = nodes.iter().any(|node| node.1 == NodeKind::Mig);
         let mut added = Vec::new();
         for (id, kind, figures, host, mut attributes) in nodes {
             let host = builder.host(&host);
@@ -209,7 +211,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
             ranks.rotate_left(by);
             builder.rank_order(ranks);
         }
-        for gpu in idle {
+        for gpu in idle.into_iter().filter(|_| !is_cut) {
             if let ranks @ [_, _, ..] = builder.ranks() {
                 let gpu = *gpu.get(ranks);
                 builder.idle(gpu);

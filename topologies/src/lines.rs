@@ -4,7 +4,7 @@
 const BLOCK: usize = 4096;
 
 /// Index of a text for finding the line and the column of a byte offset: built in one pass over the text, each lookup
-/// reads at most [`BLOCK`] bytes twice, however long the text or its lines are.
+/// reads at most `BLOCK` bytes twice, however long the text or its lines are.
 #[derive(Clone, Debug, Default)]
 pub struct LineIndex {
     /// Byte offset of the start of each line.

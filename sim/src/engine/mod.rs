@@ -401,7 +401,7 @@ impl<'a> Engine<'a> {
             Some(route) if work.0 > 0 => {
                 match self.workload.standing(flight.run) {
                     Some(standing) => {
-                        self.lines.join(self.workload, standing, self.now, (flight.run, flight.index), slot)
+                        self.lines.join(self.workload, standing, self.now, (flight.run, flight.index), slot);
                     }
                     None => self.transfer(slot, route, work),
                 }

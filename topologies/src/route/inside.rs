@@ -226,6 +226,6 @@ impl Search<'_> {
         for &state in &states {
             self.dense[state as usize] = UNREACHED;
         }
-        settle(states.len(), source, &targets, &steps, |link, _| u64::MAX - u64::from(link))
+        settle(states.len(), source, &targets, &steps, self.options.ecmp, |link, _| u64::MAX - u64::from(link))
     }
 }

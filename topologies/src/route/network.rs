@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
 
-use super::Links;
 use super::alike::{Alike, Joint, Multiple};
 use super::islands::is_network;
 use super::rules::is_switch;
 use super::segment::{MOST_WAYS, Segment, Step, comparable, settle};
+use super::{Ecmp, Links};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, NodeId};
 
@@ -142,6 +142,7 @@ impl Network {
         fabric: &Fabric,
         from: u32,
         to: u32,
+        ecmp: Ecmp,
         weight: impl FnMut(u32, u32) -> u64,
     ) -> Option<&Segment> {
         let reach = self.reach(from)?;
@@ -149,7 +150,7 @@ impl Network {
         if let Some(segment) = slot.get() {
             return Some(segment);
         }
-        let segment = self.ways(fabric, reach, from, to, weight)?;
+        let segment = self.ways(fabric, reach, (from, to), ecmp, weight)?;
         Some(slot.get_or_init(|| Box::new(segment)))
     }
 
@@ -224,8 +225,8 @@ impl Network {
         &self,
         fabric: &Fabric,
         reach: &Reach,
-        from: u32,
-        to: u32,
+        (from, to): (u32, u32),
+        ecmp: Ecmp,
         weight: impl FnMut(u32, u32) -> u64,
     ) -> Option<Segment> {
         if from == to {
@@ -264,6 +265,6 @@ impl Network {
             layer = before;
         }
         steps.sort_by_key(|step| (step.layer, step.link));
-        settle(dense.len(), *dense.get(&from)?, &[0], &steps, weight)
+        settle(dense.len(), *dense.get(&from)?, &[0], &steps, ecmp, weight)
     }
 }

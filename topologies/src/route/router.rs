@@ -392,8 +392,9 @@ impl<'f> Router<'f> {
             wide.retain(|way| Some(self.latency(way)) == latency);
             wide
         };
-        if let [only] = asked[..] {
-            return soonest(only);
+        // (A hashed flow takes one of the ways.)
+        if let Some(&widest) = asked.first().filter(|_| asked.len() == 1 || self.options.ecmp != Ecmp::Averaged) {
+            return soonest(widest);
         }
         let rate = |ways: &[Candidate]| {
             let mut hops = Vec::new();
@@ -427,7 +428,8 @@ impl<'f> Router<'f> {
 
     fn middle(&self, way: &Candidate) -> Option<&Segment> {
         let (near, far) = way.switches?;
-        self.network.segment(self.fabric, near, far, |link, parallel| self.weight(0, LinkId(link), parallel))
+        self.network
+            .segment(self.fabric, near, far, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
     }
 
     /// Latency from end to end.

@@ -6,6 +6,7 @@
 //! one that loses it is left out where it would hold up the rest. Where a step stands for several ([`Multiple`]) each of these
 //! carries the share that is told of it.
 
+use super::Ecmp;
 use super::alike::Multiple;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
@@ -146,12 +147,14 @@ pub(super) fn picos(latency: u64) -> Picos {
 /// Keeps the best of the equal ways and shares the flow between them.
 ///
 /// `steps` are in order of travel; `source` and `targets` are states; `weight` decides which way is taken where there
-/// are more than [`MOST_WAYS`]. `None` where no target is reached.
+/// are more than [`MOST_WAYS`]. A flow that is hashed takes one of the ways: only the widest are kept for it. `None` where no
+/// target is reached.
 pub(super) fn settle(
     states: usize,
     source: u32,
     targets: &[u32],
     steps: &[Step],
+    ecmp: Ecmp,
     mut weight: impl FnMut(u32, u32) -> u64,
 ) -> Option<Segment> {
     if let Some(single) = single_way(source, targets, steps) {
@@ -165,8 +168,10 @@ pub(super) fn settle(
         *to = (*to).max(through);
     }
     let bandwidth = targets.iter().map(|&target| widest[target as usize]).max()?;
-    let mut asked: Vec<u64> = steps.iter().map(|step| step.bandwidth).filter(|&other| other < bandwidth).collect();
-    asked.push(bandwidth);
+    let mut asked = vec![bandwidth];
+    if ecmp == Ecmp::Averaged {
+        asked.extend(steps.iter().map(|step| step.bandwidth).filter(|&other| other < bandwidth));
+    }
     asked.sort_unstable_by_key(|&bandwidth| std::cmp::Reverse(bandwidth));
     asked.dedup();
     let mut best: Option<Segment> = None;

@@ -69,7 +69,7 @@ pub fn reserve() -> Result<(), EnvironmentError> {
     if !is_alone() {
         return Err(EnvironmentError::Threads);
     }
-    let slots: Vec<Slot> = NAMES.into_iter().map(|name| Slot::new(name, std::env::var(name).ok())).collect();
+    let slots: Vec<Slot> = NAMES.into_iter().map(|name| Slot::new(name, std::env::var(name).ok().as_deref())).collect();
     for slot in &slots {
         // `putenv` finds the name in the text, so a variable that is not set is shown to it as one and hidden afterwards.
         let value = slot.value();
@@ -151,11 +151,11 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(name: &'static str, value: Option<String>) -> Self {
-        let room = value.as_ref().map_or(0, String::len).max(ROOM);
+    fn new(name: &'static str, value: Option<&str>) -> Self {
+        let room = value.map_or(0, str::len).max(ROOM);
         let text: Vec<AtomicU8> = (0..name.len() + 1 + room + 1).map(|_| AtomicU8::new(0)).collect();
         let slot = Self { name, text: text.leak() };
-        slot.set(value.as_deref());
+        slot.set(value);
         slot
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn values_are_as_before_afterwards() {
-        let slots = [Slot::new("A_NAME", None), Slot::new("OTHER", Some("x".repeat(100)))];
+        let slots = [Slot::new("A_NAME", None), Slot::new("OTHER", Some(&"x".repeat(100)))];
         let seen = || slots.iter().map(Slot::value).collect::<Vec<_>>();
         let before = seen();
         let variables = [("A_NAME", Some("Ring")), ("OTHER", Some("LL"))];

@@ -177,7 +177,7 @@ fn streams_are_told(simulated: &Simulated<'_>) {
 #[test]
 fn groups_wait_for_the_host_that_is_broken() {
     let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
-    let whole = load(&FabricRequest { nodes: Some(3), network, ..FabricRequest::of("hgx-h100") }).unwrap();
+    let whole = load(&FabricRequest { nodes: Some(3), network, ..FabricRequest::of("mi300x") }).unwrap();
     let layout = Layout { degrees: Degrees { tensor: 8, data: 3, ..Degrees::default() } };
     let exchange =
         Exchange { dimension: Dimension::Tensor, collective: Collective::AllReduce, bytes: Bytes(256 << 20) };
@@ -187,6 +187,7 @@ fn groups_wait_for_the_host_that_is_broken() {
         let simulated = Simulated::new(&router, &profile, fabric.gpus());
         simulated.allowing(Collectives::Library).time(&layout, exchange).unwrap()
     };
-    let broken = [0, 1, 2].map(|host| time(&whole.without(&format!("n{host}/gpu0-n{host}/nvswitch0")).unwrap()));
-    assert!(broken[0] > time(&whole) && broken[1] == broken[0] && broken[2] == broken[0], "{broken:?}");
+    let broken = [0, 1, 2].map(|host| time(&whole.without(&format!("n{host}/gpu0-n{host}/gpu1")).unwrap()));
+    // (The fastest strategy may do without the link.)
+    assert!(broken[0] >= time(&whole) && broken[1] == broken[0] && broken[2] == broken[0], "{broken:?}");
 }

@@ -248,7 +248,7 @@ mod tests {
         let rest = "collective = \"allreduce\"\nalgorithm = \"ring\"\nprotocol = \"ll\"\nlibrary = \"nccl-2.28.9\"\n\
                     nvls = false\nchannels = 8\nregistered = \"symmetric\"\nlaunch = \"stream\"\nprocesses = \"single\"\n\
                     role = \"check\"\ndtype = \"bf16\"\nenv = \"A=1 B=x=y\"\nhardware = \"h\"\nsource = \"s\"\n\
-                    software = \"w\"\nnote = \"n\"\n\
+                    software = \"w\"\nnote = \"n\"\ngpu = \"h200\"\n\
                     network = { kind = \"torus\", nics_per_node = 8, nic = \"400 Gb/s\", dimensions = [1, 2], oversubscription = 1.5 }\n";
         let text = format!("{LEAST}{rest}");
         for key in KEYS {

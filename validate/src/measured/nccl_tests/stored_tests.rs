@@ -30,6 +30,9 @@ fn content(table: &Table) -> String {
 
 const PLAIN: &str = log!("host-name-with-space.txt");
 
+/// A launcher, what it writes before a line by its number, and what it writes after.
+type Prefix = (&'static str, fn(u32) -> String, &'static str);
+
 #[test]
 fn launchers_prefixes_change_nothing() {
     let plain = content(&one(&PLAIN.replace("NODE A", "nodea").replace("NODE B", "nodeb")));
@@ -64,14 +67,14 @@ fn prefixed(text: &str, prefix: impl Fn(u32) -> String, end: &str) -> String {
 fn prefixes_may_count_lines_and_time() {
     let text = log!("gh200-2x4-int8.txt");
     let plain = content(&one(text));
-    let prefixes: [(&str, fn(u32) -> String, &str); 13] = [
-        ("journald", |n| format!("Jun 13 08:{:02}:59 nodea nccl[1234]: ", n), ""),
+    let prefixes: [Prefix; 13] = [
+        ("journald", |n| format!("Jun 13 08:{n:02}:59 nodea nccl[1234]: "), ""),
         ("jenkins", |n| format!("[2025-06-13T08:{:02}:02.{:03}Z] ", n, n * 7), ""),
-        ("gitlab", |n| format!("2025-06-13T08:25:{:02}.123456Z 01O ", n), ""),
+        ("gitlab", |n| format!("2025-06-13T08:25:{n:02}.123456Z 01O "), ""),
         ("grep -n", |n| format!("{}:", n + 1), ""),
         ("cat -n", |n| format!("{:>6}\t", n + 1), ""),
         ("buildkit", |n| format!("#12 {}.{} ", n, n * n), ""),
-        ("Open MPI with times", |n| format!("Fri Jun 13 08:25:{:02} 2025[1,0]<stdout>:", n), ""),
+        ("Open MPI with times", |n| format!("Fri Jun 13 08:25:{n:02} 2025[1,0]<stdout>:"), ""),
         ("Open MPI", |_| "[1,0]<stdout>:".to_owned(), ""),
         ("torchrun", |_| "[default0]:".to_owned(), ""),
         ("stern", |_| "nccl-test-launcher-abc12 nccl ".to_owned(), ""),
