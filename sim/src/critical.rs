@@ -3,7 +3,7 @@
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Costs, Span, Workload};
+use crate::engine::{Costs, PerOp, Span, Workload};
 use crate::spans::Spans;
 
 /// One operation of the chain. The five durations of all steps add up to the run's end, and by kind to its costs.
@@ -45,30 +45,36 @@ pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
 struct Lines<'a> {
     workload: &'a Workload,
     spans: &'a Spans,
-    /// The runs of each line.
-    runs: Vec<Vec<u32>>,
+    /// The operations of each line: all of a run, or one.
+    ops: Vec<Vec<(u32, Option<u32>)>>,
     known: FxHashMap<u32, Vec<Span>>,
 }
 
 impl<'a> Lines<'a> {
     fn of(workload: &'a Workload, spans: &'a Spans) -> Self {
-        let mut runs: Vec<Vec<u32>> = vec![Vec::new(); workload.line_count()];
-        for (run, standing) in (0..).zip(&workload.standings) {
-            if let Some(runs) = standing.and_then(|standing| runs.get_mut(standing.line as usize)) {
-                runs.push(run);
+        let mut ops: Vec<Vec<(u32, Option<u32>)>> = vec![Vec::new(); workload.line_count()];
+        for (run, standing) in (0u32..).zip(&workload.standings) {
+            let is_each = standing.is_some_and(|standing| matches!(standing.line, PerOp::Each(_)));
+            for (index, &line) in (0u32..).zip(workload.lines_of(run)) {
+                if let Some(ops) = ops.get_mut(line as usize) {
+                    ops.push((run, is_each.then_some(index)));
+                }
             }
         }
-        Self { workload, spans, runs, known: FxHashMap::default() }
+        Self { workload, spans, ops, known: FxHashMap::default() }
     }
 
-    /// The operation that flowed on a run's line until an instant.
-    fn until(&mut self, run: u32, instant: Picos) -> Option<Span> {
-        let Self { runs, known, .. } = self;
+    /// The operation that flowed on an operation's line until an instant.
+    fn until(&mut self, (run, index): (u32, u32), instant: Picos) -> Option<Span> {
+        let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
-        let line = workload.standing(run)?.line;
+        let line = workload.line(run, index)?;
         let flowed = known.entry(line).or_insert_with(|| {
-            let runs = runs.get(line as usize).into_iter().flatten();
-            let all = runs.flat_map(|&run| (0..workload.runs[run as usize].len).filter_map(move |i| spans.get(run, i)));
+            let ops = ops.get(line as usize).into_iter().flatten();
+            let all = ops.flat_map(|&(run, index)| {
+                let indexes = index.map_or(0..workload.runs[run as usize].len, |index| index..index + 1);
+                indexes.filter_map(move |i| spans.get(run, i))
+            });
             // (What moves nothing does not stand in line.)
             let mut flowed: Vec<Span> = all.filter(|span| span.flowing < span.done).collect();
             flowed.sort_unstable_by_key(|span| span.done);
@@ -104,7 +110,7 @@ impl Link {
         let Span { run, index, flowing, begun, .. } = self.span;
         if self.part == Part::Flowed {
             // It could have flowed before, and the one ahead of it did.
-            if let Some(span) = lines.until(run, flowing).filter(|span| span.costs == begun) {
+            if let Some(span) = lines.until((run, index), flowing).filter(|span| span.costs == begun) {
                 return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
             }
         }

@@ -297,7 +297,7 @@ impl Template {
 
     /// The workload without amounts, but those that decide whether and how operations travel.
     fn program(&self, system: &System, amounts: &Amounts) -> Workload {
-        let Workload { runs, waits, wait_starts, passages, standings, background_from, .. } = &self.workload;
+        let Workload { runs, waits, wait_starts, passages, standings, lines, background_from, .. } = &self.workload;
         // What takes nothing of anything does not travel.
         let takes = |route: &RouteId| system.uses(*route).len() > 0;
         let mut left = Passages::default();
@@ -311,6 +311,7 @@ impl Template {
             waits: waits.clone(),
             wait_starts: wait_starts.clone(),
             standings: standings.clone(),
+            lines: lines.clone(),
             passages: left,
             background_from: *background_from,
             ..Workload::default()

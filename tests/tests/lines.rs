@@ -1,5 +1,6 @@
 //! Operations that stand in line: when each one flows and ends, against a simulation that goes tick by tick; what the critical
-//! path says of them; and that neither the order of runs nor that of events within an instant matters.
+//! path says of them; that a delay is passed on at most whole; and that neither the order of runs nor that of events within an
+//! instant matters.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{Edge, Outcome, Pace, Passage, PerOp, Recording, Standing, Watch, WorkRun, Workload, run};
@@ -68,34 +69,65 @@ fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
             workload.passages.push(Passage { route, latency: Picos(step.latency * TICK) });
             workload.works.push(Work::of_bytes(step.bytes));
             let (software, not_before) = (Picos(step.software * TICK), Picos(step.not_before * TICK));
-            workload.paces.push(Pace { software, not_before, spacing: Picos::ZERO });
+            workload.paces.push(Pace { software, not_before, late: not_before, spacing: Picos::ZERO });
         }
         let [passage, work, pace] = [passage, work, pace].map(|first| PerOp::Each(first as u32));
         let waits: Vec<Edge> =
             awaited(block, number).map(|(other, start)| Edge { run: run_of[other] as u32, start, step: 1 }).collect();
         let added = workload.add_run(WorkRun { len: block.steps.len() as u32, passage, work, pace }, &waits);
-        workload.stand(added, Standing { line: line as u32, place: number as u32 });
+        let first = workload.lines.len() as u32;
+        // All on one line, or each of them on the same: that is one.
+        let (entries, line_of) = match number % 2 {
+            0 => (1, PerOp::Same(first)),
+            _ => (block.steps.len(), PerOp::Each(first)),
+        };
+        workload.lines.extend(std::iter::repeat_n(line as u32, entries));
+        workload.stand(added, Standing { line: line_of, place: number as u32 });
     }
     workload
 }
 
-/// How many steps come before one on the longest chain that it waits for.
-fn level(blocks: &[Block], number: usize, i: usize) -> usize {
-    let before = awaited(&blocks[number], number).filter_map(|(other, shift)| {
-        let on = usize::try_from(i as i32 + shift).ok().filter(|&on| on < blocks[other].steps.len())?;
-        Some(level(blocks, other, on) + 1)
-    });
-    before.max().unwrap_or(0)
+/// How many steps come before each one on the longest chain that it waits for.
+fn levels(blocks: &[Block]) -> Vec<Vec<u32>> {
+    let mut levels: Vec<Vec<u32>> = Vec::new();
+    for (number, block) in blocks.iter().enumerate() {
+        let level = |i: usize| {
+            let before = awaited(block, number)
+                .filter_map(|(other, shift)| levels[other].get(usize::try_from(i as i32 + shift).ok()?));
+            before.map(|level| level + 1).max().unwrap_or(0)
+        };
+        let of_block = (0..block.steps.len()).map(level).collect();
+        levels.push(of_block);
+    }
+    levels
 }
 
 /// When each step flows and is done, in ticks.
-fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
+type Times = Vec<Vec<(u64, u64)>>;
+
+/// The times where steps pass lines in the order in which they do when none is late.
+fn times(blocks: &[Block], lines: usize) -> Times {
+    let mut on_time = blocks.to_vec();
+    on_time.iter_mut().flat_map(|block| &mut block.steps).for_each(|step| step.not_before = 0);
+    let on_time = tick_by_tick(&on_time, lines, None);
+    tick_by_tick(blocks, lines, Some(&on_time))
+}
+
+/// The times where steps pass lines in the order of their times in another run, or without one in that in which they come; of those
+/// that come at once by level, then block, then step.
+fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times {
     let mut done: Vec<Vec<Option<(u64, u64)>>> = blocks.iter().map(|block| vec![None; block.steps.len()]).collect();
+    let levels = levels(blocks);
+    let all: Vec<(usize, usize)> = blocks
+        .iter()
+        .enumerate()
+        .flat_map(|(number, block)| (0..block.steps.len()).map(move |i| (number, i)))
+        .collect();
     // Until when each line is taken.
     let mut taken = vec![0; lines];
     let mut tick = 0;
     while done.iter().flatten().any(Option::is_none) {
-        // Who has come by now and has not flowed: when, which place, which step.
+        // Whether a step has come by now.
         let came = |done: &[Vec<Option<(u64, u64)>>], number: usize, i: usize| {
             let block = &blocks[number];
             let mut from = block.steps[i].not_before;
@@ -109,10 +141,8 @@ fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
             }
             Some(from + block.steps[i].software + block.steps[i].latency).filter(|&time| time <= tick)
         };
-        let waiting: Vec<(usize, usize)> = (0..blocks.len())
-            .flat_map(|number| (0..blocks[number].steps.len()).map(move |i| (number, i)))
-            .filter(|&(number, i)| done[number][i].is_none())
-            .collect();
+        let waiting: Vec<(usize, usize)> =
+            all.iter().copied().filter(|&(number, i)| done[number][i].is_none()).collect();
         // What moves nothing waits for nobody; others may be ready at once because of it.
         let nothing = waiting.iter().filter(|&&(number, i)| blocks[number].steps[i].bytes == 0);
         if let Some(&(number, i)) = nothing.into_iter().find(|&&(number, i)| came(&done, number, i).is_some()) {
@@ -121,12 +151,18 @@ fn tick_by_tick(blocks: &[Block], lines: usize) -> Vec<Vec<(u64, u64)>> {
             continue;
         }
         for (line, taken) in taken.iter_mut().enumerate() {
-            let ahead = waiting
+            let own = waiting
                 .iter()
-                .filter(|&&(number, i)| blocks[number].line % lines == line && blocks[number].steps[i].bytes > 0)
-                .filter_map(|&(number, i)| Some((came(&done, number, i)?, level(blocks, number, i), number, i)))
-                .min();
-            if let (Some((.., number, i)), true) = (ahead, *taken <= tick) {
+                .filter(|&&(number, i)| blocks[number].line % lines == line && blocks[number].steps[i].bytes > 0);
+            let next = match order {
+                Some(times) => own.min_by_key(|&&(number, i)| times[number][i]),
+                None => own
+                    .filter_map(|one| Some((came(&done, one.0, one.1)?, levels[one.0][one.1], one)))
+                    .min()
+                    .map(|(.., one)| one),
+            };
+            let Some(&(number, i)) = next else { continue };
+            if *taken <= tick && came(&done, number, i).is_some() {
                 *taken = tick + blocks[number].steps[i].bytes;
                 done[number][i] = Some((tick, *taken));
             }
@@ -147,14 +183,32 @@ fn in_order(blocks: &[Block]) -> Vec<usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// One at a time, first come, first served; of those that come at once the one of the lowest level, then the one further ahead.
+    /// One at a time, in the order in which they come where none is late.
     #[test]
     fn one_of_a_line_flows_at_a_time(blocks in blocks(), lines in 1usize..4) {
         let workload = workload(&blocks, &in_order(&blocks), lines);
-        let expected = tick_by_tick(&blocks, lines);
+        let expected = times(&blocks, lines);
         for span in &recorded(&workload).spans {
             let found = (span.flowing.0 / TICK, span.done.0 / TICK);
             prop_assert_eq!(found, expected[span.run as usize][span.index as usize], "{:?}", span);
+        }
+    }
+
+    /// Nothing ends later by more than what comes later, nor earlier.
+    #[test]
+    fn a_delay_is_passed_on_at_most_whole(
+        blocks in blocks(),
+        lines in 1usize..4,
+        late in any::<prop::sample::Index>(),
+        by in 1u64..12,
+    ) {
+        let mut delayed = blocks.clone();
+        delayed[late.index(blocks.len())].steps.iter_mut().for_each(|step| step.not_before += by);
+        let of = |blocks: &[Block]| recorded(&workload(blocks, &in_order(blocks), lines));
+        let (before, after) = (of(&blocks), of(&delayed));
+        for (before, after) in before.spans.iter().zip(&after.spans) {
+            prop_assert_eq!((before.run, before.index), (after.run, after.index));
+            prop_assert!((before.done..=before.done + Picos(by * TICK)).contains(&after.done), "{:?} {:?}", before, after);
         }
     }
 

@@ -11,6 +11,7 @@ mod corpus;
 mod costs;
 mod crossovers;
 mod damaged;
+mod delays;
 mod devices;
 mod engine;
 mod fastest;

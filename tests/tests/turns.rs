@@ -83,6 +83,7 @@ fn workload(lines: &[Line], place: &[usize], ports: usize) -> Workload {
             workload.paces.push(Pace {
                 software: Picos(message.software),
                 not_before: Picos(message.not_before),
+                late: Picos::ZERO,
                 spacing: Picos(message.spacing),
             });
         }

@@ -5,6 +5,7 @@
 //! wait for.
 
 use super::Workload;
+use super::by_operation::ByOperation;
 
 /// Not looked at yet.
 const NEW: u32 = u32::MAX;
@@ -14,64 +15,45 @@ const OPEN: u32 = u32::MAX - 1;
 const NEVER: u32 = u32::MAX - 2;
 
 /// The levels of a workload's operations.
-#[derive(Clone, Debug)]
-pub(super) struct Levels {
-    /// The place of each run's first operation.
-    firsts: Vec<usize>,
-    levels: Vec<u32>,
+///
+/// # Complexity
+/// Linear in operations and what they wait for.
+pub(super) fn levels(workload: &Workload) -> ByOperation {
+    let mut found = ByOperation::new(workload, NEW);
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    for (run, work_run) in (0u32..).zip(&workload.runs) {
+        for index in 0..work_run.len {
+            stack.push((run, index));
+            find(workload, &mut found, &mut stack);
+        }
+    }
+    found
 }
 
-impl Levels {
-    /// # Complexity
-    /// Linear in operations and what they wait for; four bytes an operation.
-    pub(super) fn of(workload: &Workload) -> Self {
-        let mut firsts = Vec::with_capacity(workload.runs.len());
-        let mut count = 0usize;
-        for run in &workload.runs {
-            firsts.push(count);
-            count += run.len as usize;
-        }
-        let mut found = Self { firsts, levels: vec![NEW; count] };
-        let mut stack: Vec<(u32, u32)> = Vec::new();
-        for (run, work_run) in (0u32..).zip(&workload.runs) {
-            for index in 0..work_run.len {
-                stack.push((run, index));
-                found.find(workload, &mut stack);
+/// Empties the stack: each operation on it once all is known that it waits for.
+fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<(u32, u32)>) {
+    while let Some(&(run, index)) = stack.last() {
+        let awaited = workload.waits_of(run).iter().filter_map(|edge| {
+            let target = edge.target(index, workload.runs[edge.run as usize].len)?;
+            Some((edge.run, target))
+        });
+        match found.at((run, index)) {
+            NEW => {
+                found.set((run, index), OPEN);
+                stack.extend(awaited.filter(|&other| found.at(other) == NEW));
             }
-        }
-        found
-    }
-
-    /// The level of an operation.
-    pub(super) fn at(&self, run: u32, index: u32) -> u32 {
-        self.levels[self.firsts[run as usize] + index as usize]
-    }
-
-    /// Empties the stack: each operation on it once all is known that it waits for.
-    fn find(&mut self, workload: &Workload, stack: &mut Vec<(u32, u32)>) {
-        while let Some(&(run, index)) = stack.last() {
-            let place = self.firsts[run as usize] + index as usize;
-            let awaited = workload.waits_of(run).iter().filter_map(|edge| {
-                let target = edge.target(index, workload.runs[edge.run as usize].len)?;
-                Some((edge.run, target))
-            });
-            match self.levels[place] {
-                NEW => {
-                    self.levels[place] = OPEN;
-                    stack.extend(awaited.filter(|&(run, index)| self.at(run, index) == NEW));
-                }
-                OPEN => {
-                    let after = |(run, index): (u32, u32)| match self.at(run, index) {
-                        // What is still open here waits for this operation.
-                        NEW | OPEN | NEVER => NEVER,
-                        level => level + 1,
-                    };
-                    self.levels[place] = awaited.map(after).max().unwrap_or(0);
-                    stack.pop();
-                }
-                _ => {
-                    stack.pop();
-                }
+            OPEN => {
+                let after = |other: (u32, u32)| match found.at(other) {
+                    // What is still open here waits for this operation.
+                    NEW | OPEN | NEVER => NEVER,
+                    level => level + 1,
+                };
+                let level = awaited.map(after).max().unwrap_or(0);
+                found.set((run, index), level);
+                stack.pop();
+            }
+            _ => {
+                stack.pop();
             }
         }
     }

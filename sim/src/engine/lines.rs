@@ -1,8 +1,13 @@
-//! Operations that stand in line: of each line one flows at a time, the first that came.
+//! Operations that stand in line: of each line one flows at a time.
 //!
-//! Who flows next is decided when all events of an instant are handled, so that their order does not matter. Of operations that
-//! come at one instant the one of the lowest level goes first, so that the order does not depend on how a program is divided
-//! into runs either.
+//! The order is that of a program, which is fixed before anything happens: programs say which operation waits for which, and the
+//! rest is read off a run in which every rank starts on time ([`Pace::late`]). There who comes first flows first; of operations that
+//! come at one instant that of the lowest level ([`levels`]), so that the order does not depend on how a program is
+//! divided into runs. Since lateness changes no order, what comes later by a time delays what stands behind it by no more than that.
+//!
+//! Who flows next is decided when all events of an instant are handled, so that the order of these does not matter.
+//!
+//! [`Pace::late`]: super::Pace::late
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -10,9 +15,10 @@ use std::collections::VecDeque;
 
 use fabricast_topologies::Picos;
 
+use super::Workload;
+use super::by_operation::ByOperation;
 use super::costs::Spent;
-use super::levels::Levels;
-use super::{Standing, Workload};
+use super::levels::levels;
 
 /// An operation that waits in a line.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +26,8 @@ struct Ticket {
     came: Picos,
     /// Place of its run in the line.
     place: u32,
-    run: u32,
-    index: u32,
+    /// Its run, and its number there.
+    operation: (u32, u32),
     slot: u32,
 }
 
@@ -30,6 +36,8 @@ struct Ticket {
 struct Line {
     /// Who waits, in order.
     waiting: VecDeque<Ticket>,
+    /// How many have flowed, or flow.
+    passed: u32,
     /// Whether one flows.
     flows: bool,
     /// When the last one was done, and what its chain had cost by then.
@@ -38,48 +46,73 @@ struct Line {
     is_noted: bool,
 }
 
+/// How often an operation's line was passed before it.
+pub(super) type Positions = ByOperation;
+
+/// Who goes first.
+#[derive(Clone, Debug)]
+enum Rule {
+    /// Who comes first. Levels are computed when several come at one instant for the first time.
+    FirstCome { levels: OnceCell<ByOperation>, seen: Option<Positions> },
+    /// An order that is known.
+    Known(Positions),
+}
+
 /// All lines.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<Line>,
     /// Lines at which something happened at this instant.
     noted: Vec<u32>,
-    /// Computed when several come at one instant for the first time.
-    levels: OnceCell<Levels>,
+    rule: Rule,
 }
 
 impl Lines {
-    pub(super) fn new(workload: &Workload) -> Self {
-        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), levels: OnceCell::new() }
+    /// Lines where who comes first goes first.
+    pub(super) fn first_come(workload: &Workload) -> Self {
+        Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
-    /// Operation `index` of a run comes.
-    pub(super) fn join(
-        &mut self,
-        workload: &Workload,
-        standing: Standing,
-        now: Picos,
-        (run, index): (u32, u32),
-        slot: u32,
-    ) {
-        let Self { lines, noted, levels } = self;
-        let Some(line) = lines.get_mut(standing.line as usize) else { return };
-        let ticket = Ticket { came: now, place: standing.place, run, index, slot };
-        let level = |one: &Ticket| levels.get_or_init(|| Levels::of(workload)).at(one.run, one.index);
-        let order = |a: &Ticket, b: &Ticket| {
-            a.came.cmp(&b.came).then_with(|| (level(a), a.place, a.index).cmp(&(level(b), b.place, b.index)))
-        };
-        // (Of those that wait only some that came at this instant may be behind.)
-        let behind = line.waiting.iter().rev().take_while(|other| order(other, &ticket) == Ordering::Greater).count();
+    /// The same, of which [`Lines::positions`] are kept.
+    pub(super) fn seen(workload: &Workload) -> Self {
+        let seen = Some(Positions::new(workload, 0));
+        Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
+    }
+
+    /// Lines in an order that is known.
+    pub(super) fn in_order(workload: &Workload, positions: Positions) -> Self {
+        Self::with(workload, Rule::Known(positions))
+    }
+
+    fn with(workload: &Workload, rule: Rule) -> Self {
+        Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), rule }
+    }
+
+    /// In which order lines were passed, where that was kept.
+    pub(super) fn positions(self) -> Option<Positions> {
+        match self.rule {
+            Rule::FirstCome { seen, .. } => seen,
+            Rule::Known(positions) => Some(positions),
+        }
+    }
+
+    /// An operation of a run comes.
+    pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, (run, index): (u32, u32), slot: u32) {
+        let Self { lines, noted, rule } = self;
+        let Some(line) = lines.get_mut(number as usize) else { return };
+        let place = workload.standing(run).map_or(0, |standing| standing.place);
+        let ticket = Ticket { came: now, place, operation: (run, index), slot };
+        let is_behind = |other: &&Ticket| rule.order(workload, other, &ticket) == Ordering::Greater;
+        let behind = line.waiting.iter().rev().take_while(is_behind).count();
         line.waiting.insert(line.waiting.len() - behind, ticket);
-        note(line, standing.line, noted);
+        note(line, number, noted);
     }
 
     /// The one that flows is done.
-    pub(super) fn leave(&mut self, standing: Standing, now: Picos, spent: Spent) {
-        let Some(line) = self.lines.get_mut(standing.line as usize) else { return };
+    pub(super) fn leave(&mut self, number: u32, now: Picos, spent: Spent) {
+        let Some(line) = self.lines.get_mut(number as usize) else { return };
         (line.flows, line.last) = (false, Some((now, spent)));
-        note(line, standing.line, &mut self.noted);
+        note(line, number, &mut self.noted);
     }
 
     /// One that may flow now: its slot, and what the chain of the one before it had cost if that ended this instant.
@@ -87,16 +120,47 @@ impl Lines {
         while let Some(number) = self.noted.pop() {
             let Some(line) = self.lines.get_mut(number as usize) else { continue };
             line.is_noted = false;
-            if line.flows {
+            let Some(first) = line.waiting.front().filter(|first| !line.flows && self.rule.lets(first, line.passed))
+            else {
                 continue;
-            }
-            if let Some(first) = line.waiting.pop_front() {
-                line.flows = true;
-                let held = line.last.filter(|last| last.0 == now).map(|last| last.1);
-                return Some((first.slot, held));
-            }
+            };
+            let slot = first.slot;
+            self.rule.see(first.operation, line.passed);
+            line.waiting.pop_front();
+            (line.flows, line.passed) = (true, line.passed + 1);
+            let held = line.last.filter(|last| last.0 == now).map(|last| last.1);
+            return Some((slot, held));
         }
         None
+    }
+}
+
+impl Rule {
+    /// Which of two operations of a line goes first.
+    fn order(&self, workload: &Workload, a: &Ticket, b: &Ticket) -> Ordering {
+        match self {
+            Self::FirstCome { levels: known, .. } => {
+                let level = |one: &Ticket| known.get_or_init(|| levels(workload)).at(one.operation);
+                let at_once = |one: &Ticket| (level(one), one.place, one.operation.1);
+                a.came.cmp(&b.came).then_with(|| at_once(a).cmp(&at_once(b)))
+            }
+            Self::Known(positions) => positions.at(a.operation).cmp(&positions.at(b.operation)),
+        }
+    }
+
+    /// Whether the first of those that have come may flow after so many others.
+    fn lets(&self, first: &Ticket, passed: u32) -> bool {
+        match self {
+            Self::FirstCome { .. } => true,
+            Self::Known(positions) => positions.at(first.operation) == passed,
+        }
+    }
+
+    /// An operation flows after so many others.
+    fn see(&mut self, operation: (u32, u32), passed: u32) {
+        if let Self::FirstCome { seen: Some(seen), .. } = self {
+            seen.set(operation, passed);
+        }
     }
 }
 

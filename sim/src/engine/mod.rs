@@ -3,10 +3,11 @@
 //! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
 //! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Where operations
-//! stand in line ([`Standing`]), one flows at a time. Integer picoseconds; all events of one instant are handled before
+//! stand in line ([`Standing`]), one flows at a time, in an order that does not depend on which ranks are late. Integer picoseconds; all events of one instant are handled before
 //! rates are settled; results do not depend on the order of events within an instant.
 
 mod bundle;
+mod by_operation;
 mod costs;
 mod deadline;
 mod graph;
@@ -209,13 +210,33 @@ struct Flight {
 pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
     match workload.operation_count() {
         operations if operations > Workload::MOST_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
-        _ => Engine::new(workload, watch).run(),
+        _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.late > Picos::ZERO) => {
+            let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
+            let mut engine = Engine::new(workload, on_time, (Starts::OnTime, Lines::seen(workload)));
+            engine.run()?;
+            let lines = match engine.lines.positions() {
+                Some(positions) => Lines::in_order(workload, positions),
+                None => Lines::first_come(workload),
+            };
+            Engine::new(workload, watch, (Starts::AsTheyAre, lines)).finished()
+        }
+        _ => Engine::new(workload, watch, (Starts::AsTheyAre, Lines::first_come(workload))).finished(),
     }
+}
+
+/// When ranks start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starts {
+    /// When they do.
+    AsTheyAre,
+    /// None of them later than the first of its call.
+    OnTime,
 }
 
 struct Engine<'a> {
     workload: &'a Workload,
     watch: Watch<'a>,
+    starts: Starts,
     now: Picos,
     queue: EventQueue<Event>,
     sharing: Sharing,
@@ -235,17 +256,18 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(workload: &'a Workload, watch: Watch<'a>) -> Self {
+    fn new(workload: &'a Workload, watch: Watch<'a>, (starts, lines): (Starts, Lines)) -> Self {
         Self {
             workload,
             watch,
+            starts,
             now: Picos::ZERO,
             queue: EventQueue::default(),
             sharing: Sharing::new(&workload.system),
             bundles: Bundles::new(workload.system.route_count()),
             waiting: Waiting::new(workload),
             turns: Turns::new(workload),
-            lines: Lines::new(workload),
+            lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
             flights: Vec::new(),
             free_flights: Vec::new(),
@@ -255,7 +277,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn run(mut self) -> Result<Outcome, EngineError> {
+    fn finished(mut self) -> Result<Outcome, EngineError> {
+        self.run()?;
+        Ok(self.outcome)
+    }
+
+    /// Handles all events.
+    fn run(&mut self) -> Result<(), EngineError> {
         let workload = self.workload;
         if let Some(progress) = self.watch.progress {
             progress.total.store(workload.operation_count(), Ordering::Relaxed);
@@ -323,21 +351,24 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn conclude(mut self) -> Result<Outcome, EngineError> {
+    fn conclude(&mut self) -> Result<(), EngineError> {
         let total = self.workload.operation_count();
         if self.outcome.operations < total {
             let (run, index) = self.waiting.first_not_done(self.workload);
             return Err(EngineError::Deadlock { done: self.outcome.operations, total, run, index });
         }
         self.outcome.spans.sort_unstable();
-        Ok(self.outcome)
+        Ok(())
     }
 
     /// Everything the operation waited for is done: it will flow after its software time and its latency.
     fn ready(&mut self, run: u32, index: u32, mut spent: Spent) -> Result<(), EngineError> {
         let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
-        let ready = self.now.max(pace.not_before);
+        let ready = self.now.max(match self.starts {
+            Starts::AsTheyAre => pace.not_before,
+            Starts::OnTime => pace.not_before - pace.late,
+        });
         let flowing = Picos(
             ready
                 .0
@@ -399,10 +430,8 @@ impl<'a> Engine<'a> {
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
-                match self.workload.standing(flight.run) {
-                    Some(standing) => {
-                        self.lines.join(self.workload, standing, self.now, (flight.run, flight.index), slot);
-                    }
+                match self.workload.line(flight.run, flight.index) {
+                    Some(line) => self.lines.join(self.workload, line, self.now, (flight.run, flight.index), slot),
                     None => self.transfer(slot, route, work),
                 }
                 Ok(())
@@ -458,9 +487,9 @@ impl<'a> Engine<'a> {
         for &slot in &ended {
             self.sharing.stop(&self.workload.system, route);
             self.add_transfer_costs(slot, route);
-            let Flight { run, spent, .. } = self.flights[slot as usize];
-            if let Some(standing) = self.workload.standing(run) {
-                self.lines.leave(standing, self.now, spent);
+            let Flight { run, index, spent, .. } = self.flights[slot as usize];
+            if let Some(line) = self.workload.line(run, index) {
+                self.lines.leave(line, self.now, spent);
             }
             self.done(slot)?;
         }

@@ -116,6 +116,8 @@ pub struct Pace {
     pub software: Picos,
     /// None is ready before this (a straggling rank, the start-up of a kernel).
     pub not_before: Picos,
+    /// The part of `not_before` by which its rank starts later than the first rank of its call.
+    pub late: Picos,
     /// From the first byte of one to that of the next at least, where they go in turn.
     pub spacing: Picos,
 }
@@ -144,13 +146,13 @@ pub enum Order {
     InTurn,
 }
 
-/// Where a run stands: of operations on one line one flows at a time, first come, first served; of those that come at one instant
-/// the one of the lowest level (how many operations come before it on the longest chain that it waits for), then the one whose run
-/// stands further ahead, then the earlier of its run. (A thread block does what it does one after the other.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Where the operations of a run stand: of operations on one line one flows at a time, in the order in which they come where every
+/// rank starts on time; of those that come at one instant the one of the lowest level (how many operations come before it on the
+/// longest chain that it waits for), then the one whose run stands further ahead, then the earlier of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The line.
-    pub line: u32,
+    /// The line, in [`Workload::lines`].
+    pub line: PerOp,
     /// How many stand ahead. Runs on one line stand at different places.
     pub place: u32,
 }
@@ -174,6 +176,8 @@ pub struct Workload {
     pub paces: Vec<Pace>,
     /// Where runs stand in line, by run; as long as the last that does.
     pub standings: Vec<Option<Standing>>,
+    /// The lines that operations stand in, numbered from 0.
+    pub lines: Vec<u32>,
     /// Software time before anything starts; part of every `not_before`.
     pub startup: Picos,
     /// Runs from here on share the capacities and do not count for the end.
@@ -242,10 +246,34 @@ impl Workload {
         self.standings.get(run as usize).copied().flatten()
     }
 
-    /// Number of lines, numbered from 0.
+    /// The lines of a run's operations: one for all of them, or one each; none where they stand in no line.
+    #[must_use]
+    pub fn lines_of(&self, run: u32) -> &[u32] {
+        let Some(Standing { line, .. }) = self.standing(run) else { return &[] };
+        let len = match line {
+            PerOp::Same(_) => 1,
+            PerOp::Each(_) => self.runs[run as usize].len as usize,
+        };
+        let first = line.entry(0);
+        self.lines.get(first..first + len).unwrap_or_default()
+    }
+
+    /// The line of an operation, if it stands in one.
+    #[must_use]
+    pub fn line(&self, run: u32, index: u32) -> Option<u32> {
+        self.standing(run).and_then(|standing| self.lines.get(standing.line.entry(index)).copied())
+    }
+
+    /// Whether an operation has bytes that flow.
+    #[must_use]
+    pub fn flows(&self, run: u32, index: u32) -> bool {
+        self.passage(run, index).route.is_some() && self.work(run, index).0 > 0
+    }
+
+    /// Number of lines.
     #[must_use]
     pub fn line_count(&self) -> usize {
-        self.standings.iter().flatten().map(|standing| standing.line as usize + 1).max().unwrap_or_default()
+        self.lines.iter().max().map_or(0, |&last| last as usize + 1)
     }
 
     /// Puts a run in line.

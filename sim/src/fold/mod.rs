@@ -181,8 +181,8 @@ fn first_colours(workload: &Workload) -> Colours {
             };
             signature = signature.with(u64::from(values(pace)));
             for i in 0..values(pace) {
-                let Pace { software, not_before, spacing } = workload.pace(run, i);
-                signature = signature.with(software.0).with(not_before.0).with(spacing.0);
+                let Pace { software, not_before, late, spacing } = workload.pace(run, i);
+                signature = signature.with(software.0).with(not_before.0).with(late.0).with(spacing.0);
             }
             for i in 0..values(work) {
                 let work = workload.work(run, i).0;
@@ -297,20 +297,28 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     }
 }
 
-/// Classes stand in line as their runs do. Lines on which one class stands are alike, so that the least class of a line names it.
+/// Classes stand in line as their runs do. Lines on which an operation of one class stands are alike, so that the least of a line
+/// names it.
 fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
-    let mut least: FxHashMap<u32, u32> = FxHashMap::default();
-    let standings = workload.standings.iter().zip(runs);
-    for (standing, &class) in standings.filter_map(|(standing, class)| standing.as_ref().map(|one| (one, class))) {
-        let known = least.entry(standing.line).or_insert(class);
-        *known = class.min(*known);
+    let mut least: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
+    for (run, &class) in (0u32..).zip(runs).take(workload.standings.len()) {
+        for (index, &line) in (0u32..).zip(workload.lines_of(run)) {
+            let known = least.entry(line).or_insert((class, index));
+            *known = (class, index).min(*known);
+        }
     }
     let mut lines = Dense::default();
     for (class, &representative) in (0u32..).zip(representatives) {
         let Some(standing) = workload.standing(representative) else { continue };
-        if let Some(&name) = least.get(&standing.line) {
-            folded.stand(class, Standing { line: lines.colour(name), ..standing });
+        let first = folded.lines.len() as u32;
+        for line in workload.lines_of(representative) {
+            folded.lines.push(least.get(line).map_or(0, |&name| lines.colour(name)));
         }
+        let line = match standing.line {
+            PerOp::Same(_) => PerOp::Same(first),
+            PerOp::Each(_) => PerOp::Each(first),
+        };
+        folded.stand(class, Standing { line, ..standing });
     }
 }
 

@@ -23,8 +23,10 @@ pub(super) struct Rounds<'a> {
     /// Where the stretches of each place end.
     passing_ends: Vec<u32>,
     passing: Vec<Passing>,
-    /// The line of each place, [`NONE`] for none; empty where there are no lines.
-    line_of: Vec<u32>,
+    /// Where the lines of each place end; empty where there are none.
+    line_ends: Vec<u32>,
+    /// The lines of the operations at each place, one for all or one each.
+    standing_in: Vec<u32>,
     lines: usize,
 }
 
@@ -72,13 +74,16 @@ impl<'a> Rounds<'a> {
             awaited: Vec::with_capacity(workload.waits.len()),
             passing_ends: Vec::with_capacity(order.len()),
             passing: Vec::with_capacity(order.len()),
-            line_of: Vec::new(),
+            line_ends: Vec::new(),
+            standing_in: Vec::new(),
             lines: workload.line_count(),
             order,
         };
         if rounds.lines > 0 {
-            let line = |&run: &u32| workload.standing(run).map_or(NONE, |standing| standing.line);
-            rounds.line_of = rounds.order.iter().map(line).collect();
+            for &run in &rounds.order {
+                rounds.standing_in.extend_from_slice(workload.lines_of(run));
+                rounds.line_ends.push(rounds.standing_in.len() as u32);
+            }
         }
         for &run in &rounds.order {
             for &edge in workload.waits_of(run) {
@@ -140,8 +145,8 @@ impl<'a> Rounds<'a> {
                 awaited.add(Signature::new().with(u64::from(known[one.place as usize]) << 32 | u64::from(one.how)));
             }
             let mut signature = Signature::new().with(u64::from(old)).with_members(awaited);
-            if let Some(&line) = self.line_of.get(place).and_then(|&line| lines.get(line as usize)) {
-                signature = signature.with_members(line);
+            for &line in self.lines_at(place) {
+                signature = signature.with_members(lines.get(line as usize).copied().unwrap_or_default());
             }
             for one in &self.passing[first_passing..passing_end as usize] {
                 signature = signature.with(u64::from(one.kind));
@@ -175,12 +180,21 @@ impl<'a> Rounds<'a> {
         (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
     }
 
-    /// Who stands in each line.
+    /// The lines of the operations at a place.
+    fn lines_at(&self, place: usize) -> &[u32] {
+        let Some(&end) = self.line_ends.get(place) else { return &[] };
+        let start = place.checked_sub(1).and_then(|before| self.line_ends.get(before)).copied().unwrap_or_default();
+        self.standing_in.get(start as usize..end as usize).unwrap_or_default()
+    }
+
+    /// Who stands in each line: by colour, and which of the run's operations where they stand apart.
     fn lines(&self, colours: &Colours) -> Vec<Members> {
         let mut lines = vec![Members::default(); self.lines];
-        for (&line, &colour) in self.line_of.iter().zip(&colours.runs) {
-            if let Some(members) = lines.get_mut(line as usize) {
-                members.add(Signature::new().with(colour.into()));
+        for (place, &colour) in colours.runs.iter().enumerate() {
+            for (index, &line) in (0u32..).zip(self.lines_at(place)) {
+                if let Some(members) = lines.get_mut(line as usize) {
+                    members.add(Signature::new().with(u64::from(colour) << 32 | u64::from(index)));
+                }
             }
         }
         lines

@@ -87,10 +87,20 @@ pub(crate) struct OneEffort {
     pub crossing: Crossing,
 }
 
+/// When a rank starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// None of its operations is ready before.
+    pub not_before: Picos,
+    /// By how much later than the first rank of its call.
+    pub late: Picos,
+}
+
 impl OneEffort {
-    /// What holds the operation back, which is not ready before an instant.
-    pub fn pace(&self, not_before: Picos) -> Pace {
-        Pace { software: self.software, not_before, spacing: self.spacing }
+    /// What holds the operation back on a rank that starts so.
+    pub fn pace(&self, start: Start) -> Pace {
+        let Start { not_before, late } = start;
+        Pace { software: self.software, not_before, late, spacing: self.spacing }
     }
 }
 

@@ -1,68 +1,134 @@
-//! Which operations stand in line: a thread block that has one peer to send to sends a chunk whole before it begins the next, as a
-//! kernel that goes through its primitives one after the other. (A block with several peers sends to all of them at once, and one
-//! whose switch combines has warps of their own for each part of that.)
+//! Which operations stand in line: messages of a channel to one peer, and those of one peer to a channel, go one after the other, as
+//! on any ordered connection. Different peers of a channel are served at once.
 
-use crate::engine::Standing;
-use crate::profile::LaneSpeed;
-use crate::schedule::{BlockSplit, Header, Program, Run, Workplace};
+use rustc_hash::FxHashMap;
+
+use crate::engine::{Order, PerOp, Standing, Workload};
+use crate::schedule::{Program, Run, Walk};
 
 /// The lines of one rank.
 #[derive(Debug, Default)]
 pub(super) struct InLine {
-    /// By channel.
-    blocks: Vec<Block>,
+    connections: FxHashMap<Connection, Messages>,
+    /// By channel: how many runs move data from rank to rank.
+    transfers: Vec<u32>,
+    /// By channel: how many runs stand in line so far.
+    places: Vec<u32>,
 }
 
-/// Whom a block sends to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Block {
-    #[default]
-    Nobody,
-    /// One peer, in so many runs, of which the line of so many was asked for.
-    One { peer: u32, runs: u32, told: u32 },
-    /// Several, or what it does is no sending.
-    Others,
+/// Between a channel of the rank and a peer, one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Connection {
+    channel: u16,
+    peer: u32,
+    way: Way,
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Way {
+    ToPeer,
+    FromPeer,
+}
+
+/// The messages of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Messages {
+    runs: u32,
+    count: u32,
+    line: Option<u32>,
 }
 
 impl InLine {
-    /// Those of a rank, where blocks work by passes.
-    pub fn read(&mut self, header: &Header, lane: LaneSpeed, program: &Program) {
-        self.blocks.clear();
-        let is_kernel = header.blocks.workplace == Workplace::Device && header.blocks.split == BlockSplit::Whole;
-        if !is_kernel || !matches!(lane, LaneSpeed::Passes(..)) {
-            return;
+    /// Those of a rank that uses so many channels.
+    pub fn read(&mut self, channels: u16, program: &Program) {
+        self.connections.clear();
+        for counts in [&mut self.transfers, &mut self.places] {
+            counts.clear();
+            counts.resize(usize::from(channels), 0);
         }
-        self.blocks.resize(usize::from(header.channels), Block::Nobody);
-        for run in program.runs().iter().filter(|run| run.kind.is_transfer() && run.len > 0) {
-            if let Some(block) = self.blocks.get_mut(usize::from(run.channel.0)) {
-                *block = block.with(run);
+        let transfers = || program.runs().iter().filter_map(|run| Some((run, way_of(run)?)));
+        for (run, _) in transfers() {
+            if let Some(count) = self.transfers.get_mut(usize::from(run.channel.0)) {
+                *count += 1;
+            }
+        }
+        for (run, way) in transfers() {
+            if self.is_one_message_each(run) {
+                continue;
+            }
+            let mut add = |peer: u32, count: u32| {
+                let connection = Connection { channel: run.channel.0, peer, way };
+                let messages = self.connections.entry(connection).or_default();
+                messages.runs += 1;
+                messages.count += count;
+            };
+            match run.peer.is_fixed() {
+                true => add(run.peer.at(0), run.len),
+                false => (0..run.len).for_each(|i| add(run.peer.at(i), 1)),
             }
         }
     }
 
-    /// Where a run stands, with lines of this rank numbered from `first` on. Asked of all runs of a rank in order.
-    pub fn of(&mut self, run: &Run, first: u32) -> Option<Standing> {
-        let channel = run.channel.0;
-        let block = self.blocks.get_mut(usize::from(channel)).filter(|_| stands(run))?;
-        let Block::One { runs, told, .. } = block else { return None };
-        let place = *told;
-        *told += 1;
-        (*runs > 1 || run.len > 1).then(|| Standing { line: first + u32::from(channel), place })
-    }
-}
-
-impl Block {
-    fn with(self, run: &Run) -> Self {
-        let peer = run.peer.at(0);
-        match self {
-            _ if !stands(run) || (!run.peer.is_fixed() && run.len > 1) => Self::Others,
-            Self::Nobody => Self::One { peer, runs: 1, told: 0 },
-            Self::One { peer: known, runs, told } if known == peer => Self::One { peer, runs: runs + 1, told },
-            _ => Self::Others,
+    /// Where a run stands; lines are numbered on from `next`. Asked of all runs of a rank in order.
+    pub fn of(&mut self, run: &Run, order: Order, next: &mut u32, workload: &mut Workload) -> Option<Standing> {
+        let way = way_of(run)?;
+        if self.is_one_message_each(run) {
+            return None;
         }
+        let connection = |peer: u32| Connection { channel: run.channel.0, peer, way };
+        let messages = |peer: u32| self.connections.get(&connection(peer)).copied().unwrap_or_default();
+        let stands = match run.peer.is_fixed() {
+            // (Messages of one run that go in turn are in order already.)
+            true => {
+                let Messages { runs, count, .. } = messages(run.peer.at(0));
+                count > 1 && (runs > 1 || order == Order::Free)
+            }
+            false => (0..run.len).any(|i| messages(run.peer.at(i)).count > 1),
+        };
+        if !stands {
+            return None;
+        }
+        let first = workload.lines.len() as u32;
+        for i in 0..run.peer.steps_apart(run.len) {
+            let messages = self.connections.entry(connection(run.peer.at(i))).or_default();
+            let line = *messages.line.get_or_insert_with(|| {
+                let line = *next;
+                *next = line.saturating_add(1);
+                line
+            });
+            workload.lines.push(line);
+        }
+        let line = if run.peer.is_fixed() { PerOp::Same(first) } else { PerOp::Each(first) };
+        let place = self.places.get_mut(usize::from(run.channel.0))?;
+        let standing = Standing { line, place: *place };
+        *place += 1;
+        Some(standing)
+    }
+
+    /// Whether a run is all that its channel moves, and has one message for each of its peers.
+    fn is_one_message_each(&self, run: &Run) -> bool {
+        let is_alone = self.transfers.get(usize::from(run.channel.0)) == Some(&1);
+        is_alone && (run.len == 1 || has_no_value_twice(run.peer, run.len))
     }
 }
 
-fn stands(run: &Run) -> bool {
-    run.kind.writes_peer() && run.len > 0
+/// Which way a run moves data between two ranks; `None` where it does not.
+fn way_of(run: &Run) -> Option<Way> {
+    match run.kind {
+        _ if run.len == 0 => None,
+        kind if kind.writes_peer() => Some(Way::ToPeer),
+        kind if kind.reads_peer() => Some(Way::FromPeer),
+        _ => None,
+    }
+}
+
+/// Whether the first `len` values of a walk are surely all different.
+fn has_no_value_twice(walk: Walk, len: u32) -> bool {
+    let (mut a, mut b) = (walk.modulus, walk.step);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    // (`a` is the greatest common divisor.)
+    !walk.is_fixed() && walk.modulus > 0 && len <= walk.modulus / a.max(1)
 }

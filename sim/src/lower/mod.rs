@@ -35,7 +35,7 @@ pub use capacities::Resource;
 use capacities::{Capacities, Shared};
 use crowd::Crowd;
 pub(crate) use devices::{Codes, Devices};
-pub(crate) use effort::{Effort, OneEffort, Tasks};
+pub(crate) use effort::{Effort, OneEffort, Start, Tasks};
 use effort::{Efforts, whole_bytes};
 use fates::Fates;
 pub use first_blocks::lower_first_blocks;
@@ -194,16 +194,16 @@ fn add_party(
     let mut waits = Vec::new();
     let (mut partners, mut together, mut in_line) = (Partners::default(), Together::default(), InLine::default());
     let mut fates = Fates::default();
+    let first_start = setting.delays.iter().copied().min().unwrap_or(Picos::ZERO);
     for rank in (0..header.call.ranks).map(Rank) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
-        let not_before = effort.startup() + setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
+        let delay = setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
+        let start = Start { not_before: effort.startup() + delay, late: delay - first_start };
         partners.read(header, rank, program);
         together.read(header, rank, program);
         fates.read(survey.sums, rank, program);
-        in_line.read(header, setting.profile.protocol(header.protocol).lane, program);
-        let first_line = tables.lines;
-        tables.lines = tables.lines.saturating_add(u32::from(header.channels));
+        in_line.read(header.channels, program);
         for (number, run) in program.runs().iter().enumerate() {
             let work = tables.work_of(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
@@ -219,7 +219,7 @@ fn add_party(
             let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
             let reaches = passages.reaches(header, rank, run, reaches);
             let passage = passages.of_run((rank, run), (&reaches, &efforts), work, workload)?;
-            let pace = tables.paces_of(&efforts, not_before, &mut workload.paces);
+            let pace = tables.paces_of(&efforts, start, &mut workload.paces);
             waits.clear();
             for &dependency in dependencies {
                 let no_such_run = LowerError::NoSuchRun { rank, run: number as u32 };
@@ -233,7 +233,7 @@ fn add_party(
                 }
             }
             let added = workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
-            if let Some(standing) = in_line.of(run, first_line) {
+            if let Some(standing) = in_line.of(run, order, &mut tables.lines, workload) {
                 workload.stand(added, standing);
             }
         }
@@ -332,12 +332,12 @@ struct Tables {
 
 impl Tables {
     /// What holds the operations of a run back.
-    fn paces_of(&mut self, efforts: &Efforts, not_before: Picos, paces: &mut Vec<Pace>) -> PerOp {
+    fn paces_of(&mut self, efforts: &Efforts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
         match efforts {
-            Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(not_before), paces)),
+            Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(start), paces)),
             Efforts::Each(each) => {
                 let first = paces.len() as u32;
-                paces.extend(each.iter().map(|effort| effort.pace(not_before)));
+                paces.extend(each.iter().map(|effort| effort.pace(start)));
                 PerOp::Each(first)
             }
         }

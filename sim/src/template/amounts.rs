@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::Picos;
-
 use super::Template;
 use crate::engine::Pace;
-use crate::lower::{Crossing, Effort, OneEffort, Resource, Tasks};
+use crate::lower::{Crossing, Effort, OneEffort, Resource, Start, Tasks};
 use crate::quantity::{Rate, Work};
 use crate::schedule::ChunkSize;
 use crate::sharing::{ResourceId, System, Use, WHOLE};
@@ -86,7 +84,7 @@ pub(super) struct Amounts {
 impl Amounts {
     /// What holds a task's operations back.
     pub(super) fn pace(&self, task: u32) -> Pace {
-        self.effort(task).map(|effort| effort.pace(Picos::ZERO)).unwrap_or_default()
+        self.effort(task).map(|effort| effort.pace(Start::default())).unwrap_or_default()
     }
 
     /// What they cost where they leave their host.

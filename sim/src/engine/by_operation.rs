@@ -1,0 +1,39 @@
+//! A number for each operation of a workload.
+
+use super::Workload;
+
+/// Four bytes an operation.
+#[derive(Clone, Debug)]
+pub(super) struct ByOperation {
+    /// The place of each run's first operation.
+    firsts: Vec<usize>,
+    values: Vec<u32>,
+}
+
+impl ByOperation {
+    /// One value for all operations.
+    pub fn new(workload: &Workload, value: u32) -> Self {
+        let mut firsts = Vec::with_capacity(workload.runs.len());
+        let mut count = 0usize;
+        for run in &workload.runs {
+            firsts.push(count);
+            count += run.len as usize;
+        }
+        Self { firsts, values: vec![value; count] }
+    }
+
+    /// The value of an operation, which must exist.
+    pub fn at(&self, (run, index): (u32, u32)) -> u32 {
+        self.values[self.place(run, index)]
+    }
+
+    /// Sets the value of an operation, which must exist.
+    pub fn set(&mut self, (run, index): (u32, u32), value: u32) {
+        let place = self.place(run, index);
+        self.values[place] = value;
+    }
+
+    fn place(&self, run: u32, index: u32) -> usize {
+        self.firsts[run as usize] + index as usize
+    }
+}

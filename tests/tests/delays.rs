@@ -1,0 +1,119 @@
+//! Ranks that start late: where no two transfers share a capacity, one that is late by a time delays the end by at most that, whatever
+//! the profile.
+
+use std::collections::BTreeMap;
+
+use fabricast_planner::algorithm::{Algorithm, Shape};
+use fabricast_sim::Folding;
+use fabricast_sim::lower::{Party, Setting, lower};
+use fabricast_sim::profile::Profile;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Generate, Program, Protocol, Rank};
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::generators::{Case, is_rooted};
+use crate::matrices::with_matrix;
+use crate::worlds::{World, plain, switch};
+
+/// GPUs of which every two have a link of their own.
+fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
+    let mut builder = FabricBuilder::new("mesh");
+    let host = builder.host("a");
+    let gpus: Vec<_> =
+        (0..gpus).map(|gpu| builder.node(&format!("gpu{gpu}"), NodeKind::Gpu, host, Figures::None).unwrap()).collect();
+    for (i, &a) in gpus.iter().enumerate() {
+        for &b in &gpus[..i] {
+            builder.link(a, b, &LinkSpec::symmetric(LinkKind::Nvlink, bandwidth, latency));
+        }
+    }
+    builder.finish()
+}
+
+/// Who sends to whom on which channel.
+type Connection = (Rank, u32, u16);
+
+/// Whether every capacity carries the messages of one connection alone.
+fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> bool {
+    let (router, placement) = (world.router(), world.placement());
+    let setting =
+        Setting { fabric: &world.fabric, router: &router, placement: &placement, profile: &world.profile, delays: &[] };
+    let lowered = lower(&[Party { generator, setting }]).unwrap();
+    let mut holders: BTreeMap<u32, Connection> = BTreeMap::new();
+    let mut scratch = Program::default();
+    let mut number = 0;
+    for rank in (0..generator.header().call.ranks).map(Rank) {
+        for run in generator.read(rank, &mut scratch).runs() {
+            for index in 0..run.len {
+                let peer = run.peer.at(index);
+                let (from, to) = if run.kind.reads_peer() { (Rank(peer), rank.0) } else { (rank, peer) };
+                let route = lowered.workload.passage(number, index).route;
+                let uses = route.into_iter().flat_map(|route| lowered.workload.system.uses(route));
+                for used in uses {
+                    let holder = holders.entry(used.resource.0).or_insert((from, to, run.channel.0));
+                    if *holder != (from, to, run.channel.0) {
+                        return false;
+                    }
+                }
+            }
+            number += 1;
+        }
+    }
+    true
+}
+
+/// Any algorithm on one channel, in so many loops.
+fn calls() -> impl Strategy<Value = (Algorithm, Collective)> {
+    // These fabrics have no switches that combine.
+    let everywhere = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
+    select(everywhere.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn a_rank_late_by_a_time_delays_the_end_by_at_most_that(
+        (algorithm, collective) in calls(),
+        (gpus, is_mesh) in (2u32..=8, prop::bool::weighted(0.7)),
+        (gbps, ns) in (select(vec![25u64, 100, 450]), select(vec![0u64, 350, 3000])),
+        profile in select(vec!["ideal", "ideal", "nccl-2.28-h200", "kernels-h100"]),
+        protocol in select(Protocol::ALL.to_vec()),
+        (bytes, loops) in (1u64..3_000_000, 1u64..5),
+        (in_place, seed) in (any::<bool>(), any::<u64>()),
+        starts in vec(prop_oneof![2 => Just(0u64), 1 => 0u64..50_000], 8),
+        (late, by) in (any::<Index>(), 1u64..50_000),
+    ) {
+        let (bandwidth, latency) = (Bandwidth(gbps * 1_000_000_000), Picos(ns * 1000));
+        let fabric = if is_mesh { mesh(gpus, bandwidth, latency) } else { switch(gpus, bandwidth, latency) };
+        let mut world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(fabric) };
+        let root = if is_rooted(collective) { late.index(gpus as usize) as u32 } else { 0 };
+        let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+        let call = Call { collective, bytes: Bytes(bytes), ranks: gpus, root: Rank(root), buffers };
+        let chunk = bytes.div_ceil(loops * u64::from(gpus)).max(1);
+        let shape = Shape { chunk: (loops > 1).then_some(Bytes(chunk)), ..Shape::new(call, protocol) };
+        let case = Case { algorithm, shape: with_matrix(shape, seed) };
+        let Ok(generator) = fabricast_planner::algorithm::generator(case.algorithm, &case.shape) else { return Ok(()) };
+        prop_assume!(has_a_way_for_each_connection(&world, &*generator));
+        world.delays = starts[..gpus as usize].iter().map(|&ns| Picos(ns * 1000)).collect();
+        let before = world.timed(&*generator, Folding::Off, None).unwrap().time;
+        world.delays[late.index(gpus as usize)] += Picos(by * 1000);
+        let after = world.timed(&*generator, Folding::WhereProved, None).unwrap().time;
+        prop_assert!((before..=before + Picos(by * 1000)).contains(&after), "{before:?} {after:?}");
+    }
+}
+
+/// Without order, messages that a late rank has for its neighbour would share the wire, and each would arrive when the last one does.
+#[test]
+fn a_ring_of_late_ranks_ends_as_late_as_the_latest() {
+    const RANKS: u32 = 128;
+    let mut world = World::ideal(switch(RANKS, Bandwidth::from_gbps(450.0), Picos::from_ns(700.0)));
+    let case = plain(Algorithm::Ring, Collective::AllReduce, RANKS, 64 << 20);
+    let on_time = world.timed(&*case.generator(), Folding::Off, None).unwrap().time;
+    world.delays = (0..u64::from(RANKS)).map(|rank| Picos::from_ns((rank * 7919 % 300_001) as f64)).collect();
+    let latest = world.delays.iter().copied().max().unwrap();
+    let time = world.timed(&*case.generator(), Folding::Off, None).unwrap().time;
+    assert!(time <= on_time + latest, "{time:?} {on_time:?} {latest:?}");
+}
