@@ -23,8 +23,8 @@ pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
     }));
     facts.extend(fabric.links().map(|(_, link)| {
         let (from, to) = (id(link.from), id(link.to));
-        let Link { kind, lanes, bandwidth, latency, failed, .. } = link;
-        format!("{from:?} {to:?} {kind:?} x{lanes} {bandwidth:?} {latency:?} failed {failed}")
+        let Link { kind, lanes, bandwidth, built, latency, failed, .. } = link;
+        format!("{from:?} {to:?} {kind:?} x{lanes} {bandwidth:?} of {built:?} {latency:?} failed {failed}")
     }));
     facts.push(format!("ranks {:?}", fabric.gpus().iter().map(|&gpu| id(gpu)).collect::<Vec<_>>()));
     facts.push(format!("{:?} {:?}", fabric.routing(), fabric.host_grid()));

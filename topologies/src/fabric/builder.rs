@@ -92,6 +92,13 @@ impl FabricBuilder {
         }
     }
 
+    /// Leaves so much of the bandwidth of a direction of a link.
+    pub(crate) fn slow(&mut self, link: LinkId, bandwidth: Bandwidth) {
+        if let Some(link) = self.fabric.graph.edge_weight_mut(petgraph::graph::EdgeIndex::new(link.0 as usize)) {
+            link.bandwidth = Some(bandwidth);
+        }
+    }
+
     /// Makes a GPU no rank: it is there and takes no part.
     pub fn idle(&mut self, gpu: NodeId) {
         self.fabric.gpus.retain(|&rank| rank != gpu);
@@ -194,6 +201,7 @@ impl FabricBuilder {
             kind: spec.kind,
             lanes: spec.lanes,
             bandwidth,
+            built: bandwidth,
             latency: spec.latency,
             failed: false,
         };

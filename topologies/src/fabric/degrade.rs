@@ -91,7 +91,9 @@ impl Fabric {
         let mut any = false;
         for link in copy.graph.edge_weights_mut().filter(|link| kinds.contains(&link.kind)) {
             any = true;
-            link.bandwidth = link.bandwidth.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
+            for rate in [&mut link.bandwidth, &mut link.built] {
+                *rate = rate.map(|rate| Bandwidth(((rate.0 as f64 * factor).round() as u64).max(1)));
+            }
         }
         any.then_some(copy)
     }
@@ -117,15 +119,19 @@ impl Fabric {
                 let spec = super::LinkSpec {
                     kind: link.kind,
                     lanes: link.lanes,
-                    forward: link.bandwidth,
-                    backward: back.bandwidth,
+                    forward: link.built,
+                    backward: back.built,
                     latency: link.latency,
                 };
                 let copy = builder.link(a, b, &spec);
-                [(link, copy), (back, copy.reverse())]
-                    .iter()
-                    .filter(|(old, _)| old.failed)
-                    .for_each(|(_, new)| builder.fail(*new));
+                for (old, new) in [(link, copy), (back, copy.reverse())] {
+                    if old.failed {
+                        builder.fail(new);
+                    }
+                    if let Some(left) = old.bandwidth.filter(|_| old.bandwidth != old.built) {
+                        builder.slow(new, left);
+                    }
+                }
             }
         }
         builder.rank_order(self.gpus.iter().filter_map(|gpu| place.get(gpu)).copied().collect());

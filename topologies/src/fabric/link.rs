@@ -54,6 +54,8 @@ pub struct Link {
     pub lanes: u16,
     /// Bandwidth of this direction; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
+    /// The same before it was slowed (`--slow`): software inside a host chooses its ways by how the host was built.
+    pub built: Option<Bandwidth>,
     /// Time for a first byte to pass.
     pub latency: Picos,
     /// Taken out of service (`--fail`): kept so that ids stay dense, never routed over.

@@ -54,6 +54,8 @@ struct JsonLink {
     b: String,
     kind: LinkKind,
     bandwidth_gbps: Option<f64>,
+    /// Before it was slowed, if it was.
+    built_gbps: Option<f64>,
     #[serde(default)]
     latency_ns: f64,
     #[serde(default = "one")]
@@ -69,6 +71,7 @@ fn one() -> u16 {
 /// A direction of a link, checked, that waits for the other.
 struct Direction {
     bandwidth: Option<Bandwidth>,
+    built: Option<Bandwidth>,
     latency: Picos,
     lanes: u16,
     failed: bool,
@@ -84,6 +87,8 @@ struct Joined {
     spec: LinkSpec,
     /// Which directions are out of service.
     failed: [bool; 2],
+    /// What is left of slowed directions.
+    slowed: [Option<Bandwidth>; 2],
 }
 
 /// Reads the JSON of a fabric.
@@ -207,22 +212,27 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
         let spec = LinkSpec {
             kind: link.kind,
             lanes: first.lanes,
-            forward: first.bandwidth,
-            backward: direction.bandwidth,
+            forward: first.built,
+            backward: direction.built,
             latency: first.latency,
         };
-        links.push(Joined { order: first.order, ends: (b, a), spec, failed: [first.failed, direction.failed] });
+        let failed = [first.failed, direction.failed];
+        let slowed = [&first, &direction].map(|one| one.bandwidth.filter(|_| one.bandwidth != one.built));
+        links.push(Joined { order: first.order, ends: (b, a), spec, failed, slowed });
     }
     if let Some(left) = waiting.into_values().flatten().min_by_key(|direction| direction.order) {
         let message = "this direction of a link has no other; each direction is an entry of its own";
         return Err(origin.invalid(left.bytes, message));
     }
     links.sort_by_key(|joined| joined.order);
-    for Joined { ends: (a, b), spec, failed, .. } in &links {
+    for Joined { ends: (a, b), spec, failed, slowed, .. } in &links {
         let made = builder.link(*a, *b, spec);
-        for (direction, &failed) in [made, made.reverse()].into_iter().zip(failed) {
+        for ((direction, &failed), &slowed) in [made, made.reverse()].into_iter().zip(failed).zip(slowed) {
             if failed {
                 builder.fail(direction);
+            }
+            if let Some(left) = slowed {
+                builder.slow(direction, left);
             }
         }
     }
@@ -230,13 +240,18 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
 }
 
 fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direction, String> {
-    let bandwidth = match link.bandwidth_gbps {
-        None => None,
+    let rate = |key: &str, gbps: Option<f64>| match gbps {
+        None => Ok(None),
         Some(gbps) if gbps > 0.0 && gbps * 1e9 <= Bandwidth::MAX.0 as f64 => {
-            Some(Bandwidth::from_gbps(gbps)).filter(|rate| rate.0 > 0)
+            Ok(Some(Bandwidth::from_gbps(gbps)).filter(|rate| rate.0 > 0))
         }
-        Some(gbps) => return Err(format!("bandwidth_gbps: {gbps} is not a positive number of GB/s up to 1000000")),
+        Some(gbps) => Err(format!("{key}: {gbps} is not a positive number of GB/s up to 1000000")),
     };
+    let bandwidth = rate("bandwidth_gbps", link.bandwidth_gbps)?;
+    let built = rate("built_gbps", link.built_gbps)?.or(bandwidth);
+    if bandwidth > built || (bandwidth.is_none() && built.is_some()) {
+        return Err("built_gbps: a slowed link carries less than it was built for".to_owned());
+    }
     if !(0.0..=1e12).contains(&link.latency_ns) {
         return Err(format!("latency_ns: {} is not from 0 to 1e12", link.latency_ns));
     }
@@ -245,6 +260,7 @@ fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direc
     }
     Ok(Direction {
         bandwidth,
+        built,
         latency: Picos::from_ns(link.latency_ns),
         lanes: link.lanes,
         failed: link.failed,

@@ -182,7 +182,7 @@ impl Islands {
                 from: self.local(link.from),
                 to: self.local(link.to),
                 kind: link.kind,
-                bandwidth: link.bandwidth,
+                bandwidth: link.built,
                 latency: link.latency,
                 failed: link.failed,
             }

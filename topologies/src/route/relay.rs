@@ -8,7 +8,7 @@
 //!
 //! **A failure never widens a route.** NCCL sends over an NVLink between two GPUs even where a relay would be wider. So a pair that
 //! was built with a link of its own gets no more by a relay, once that link has failed, than the link had: wider relays are used
-//! only where nothing else joins the two.
+//! only where nothing else joins the two. Which GPU relays is chosen by the links as they were built.
 
 use std::cmp::Reverse;
 

@@ -400,7 +400,7 @@ impl<'f> Router<'f> {
             let mut hops = Vec::new();
             let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
             self.write_shared(from, to, ways, total, &mut hops);
-            self.bandwidth(&hops).map_or(u64::MAX, |bandwidth| bandwidth.0)
+            self.reached(&hops, |link| self.known_rate(link)).map_or(u64::MAX, |bandwidth| bandwidth.0)
         };
         let sets = asked.into_iter().map(soonest);
         // (`max` takes the last of equals, so the widest come last.)
@@ -528,7 +528,19 @@ impl<'f> Router<'f> {
 
     /// The most that one flow over these links can reach.
     fn bandwidth(&self, hops: &[Hop]) -> Option<crate::Bandwidth> {
-        let reach = |hop: &Hop| match self.fabric.link(hop.link).bandwidth {
+        self.reached(hops, |link| self.fabric.link(link).bandwidth)
+    }
+
+    /// What a link carries, as far as who chooses a way knows: inside of islands what it was built for.
+    fn known_rate(&self, link: LinkId) -> Option<crate::Bandwidth> {
+        let (from, to) = self.fabric.ends(link);
+        let link = self.fabric.link(link);
+        if self.islands.of(from) == self.islands.of(to) { link.built } else { link.bandwidth }
+    }
+
+    /// The most that one flow over these links can reach at some rates of theirs.
+    fn reached(&self, hops: &[Hop], rate: impl Fn(LinkId) -> Option<crate::Bandwidth>) -> Option<crate::Bandwidth> {
+        let reach = |hop: &Hop| match rate(hop.link) {
             Some(bandwidth) if hop.share == Share::WHOLE => bandwidth.0,
             bandwidth => bandwidth.map_or(u64::MAX, |bandwidth| comparable(Some(hop.share.whole_of(bandwidth)))),
         };

@@ -33,6 +33,7 @@ pub(super) struct ShapeLink {
     pub from: u32,
     pub to: u32,
     pub kind: LinkKind,
+    /// As built: who chooses a way does not know that a link is slow.
     pub bandwidth: Option<Bandwidth>,
     pub latency: Picos,
     pub failed: bool,

@@ -43,6 +43,9 @@ struct JsonLink<'a> {
     b: &'a str,
     kind: &'static str,
     bandwidth_gbps: Option<f64>,
+    /// Before it was slowed, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    built_gbps: Option<f64>,
     latency_ns: f64,
     lanes: u16,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -79,6 +82,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
             b: id(link.to),
             kind: link.kind.name(),
             bandwidth_gbps: link.bandwidth.map(Bandwidth::gbps),
+            built_gbps: link.built.filter(|_| link.built != link.bandwidth).map(Bandwidth::gbps),
             latency_ns: link.latency.ns(),
             lanes: link.lanes,
             failed: link.failed,

@@ -188,7 +188,7 @@ fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Optio
 
 fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: Step, steps: usize) -> bool {
     let id = |node: NodeId| &*fabric.node(node).id;
-    let facts = |link: &Link| (link.kind, link.lanes, link.bandwidth, link.latency, link.failed);
+    let facts = |link: &Link| (link.kind, link.lanes, link.bandwidth, link.built, link.latency, link.failed);
     let same = |a: &Link, b: &Link| facts(a) == facts(b);
     first.iter().zip(link).all(|(a, b)| same(a, b))
         && counts_on(id(first[0].from), id(link[0].from), step.0 * steps)
@@ -207,7 +207,7 @@ fn write_link(
         quoted(&if step == 0 { id.to_string() } else { ranged(id, run) })
     };
     let (a, b) = (end(forward.from, step.0), end(forward.to, step.1));
-    for rate in [forward.bandwidth, backward.bandwidth].into_iter().flatten() {
+    for rate in [forward, backward].into_iter().flat_map(|link| [link.bandwidth, link.built]).flatten() {
         if rate.0 == 0 || rate > crate::Bandwidth::MAX {
             return Err(Error::Request(format!("a spec cannot say a bandwidth of {} B/s between {a} and {b}", rate.0)));
         }
@@ -217,11 +217,16 @@ fn write_link(
         out.push_str(&format!("lanes = {}\n", forward.lanes));
     }
     let rate = |rate: Option<crate::Bandwidth>| rate.map_or_else(|| quoted("unlimited"), |rate| rate.write());
-    if forward.bandwidth.is_some() {
-        out.push_str(&format!("bandwidth = {}\n", rate(forward.bandwidth)));
+    if forward.built.is_some() {
+        out.push_str(&format!("bandwidth = {}\n", rate(forward.built)));
     }
-    if backward.bandwidth != forward.bandwidth {
-        out.push_str(&format!("reverse_bandwidth = {}\n", rate(backward.bandwidth)));
+    if backward.built != forward.built {
+        out.push_str(&format!("reverse_bandwidth = {}\n", rate(backward.built)));
+    }
+    for (key, link) in [("slowed_to", forward), ("reverse_slowed_to", backward)] {
+        if link.bandwidth != link.built {
+            out.push_str(&format!("{key} = {}\n", rate(link.bandwidth)));
+        }
     }
     if forward.latency != crate::Picos::ZERO {
         out.push_str(&format!("latency = {}\n", forward.latency.write()));

@@ -94,9 +94,12 @@ impl Spec {
             return Err(self.origin().invalid(link.b_bytes.clone(), message));
         }
         let made = builder.link(a, b, &link.spec);
-        for (direction, failed) in [made, made.reverse()].into_iter().zip(link.failed) {
+        for ((direction, failed), slowed) in [made, made.reverse()].into_iter().zip(link.failed).zip(link.slowed) {
             if failed {
                 builder.fail(direction);
+            }
+            if let Some(left) = slowed {
+                builder.slow(direction, left);
             }
         }
         Ok(())

@@ -28,6 +28,7 @@
 //! lanes = 18
 //! bandwidth = "450 GB/s"             # each direction; absent or "unlimited": no limit
 //! latency = "350 ns"                 # absent: none
+//! slowed_to = "225 GB/s"             # what is left of it, from a to b; back: reverse_slowed_to; absent: all
 //! failed = "both"                    # out of service: "forward" (a to b), "reverse" or "both"; absent: neither
 //!
 //! [cluster]                          # instead of, or beside, nodes
@@ -126,6 +127,8 @@ pub struct SpecLink {
     pub spec: LinkSpec,
     /// Which directions are out of service: from `a` to `b`, and back.
     pub failed: [bool; 2],
+    /// What is left of slowed directions.
+    pub slowed: [Option<Bandwidth>; 2],
     a_bytes: Range<usize>,
     b_bytes: Range<usize>,
 }
@@ -278,7 +281,18 @@ fn read_attributes(table: &Table<'_>) -> Result<Attributes> {
 fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
     let mut links = Vec::new();
     for table in root.tables("link", "[[link]]")? {
-        table.expect_keys(&["a", "b", "kind", "bandwidth", "reverse_bandwidth", "latency", "lanes", "failed"])?;
+        table.expect_keys(&[
+            "a",
+            "b",
+            "kind",
+            "bandwidth",
+            "reverse_bandwidth",
+            "slowed_to",
+            "reverse_slowed_to",
+            "latency",
+            "lanes",
+            "failed",
+        ])?;
         let origin = table.origin;
         let (a, b) = (table.required::<String>("a")?, table.required::<String>("b")?);
         let kind = table.required::<LinkKind>("kind")?.value;
@@ -287,6 +301,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
         let latency = table.keyed::<Picos>("latency")?.map_or(Picos::ZERO, |latency| latency.value);
         let spec = LinkSpec { kind, lanes: read_lanes(&table)?, forward, backward, latency };
         let failed = read_failed(&table)?;
+        let slowed = [read_slowed(&table, "slowed_to", forward)?, read_slowed(&table, "reverse_slowed_to", backward)?];
         let ends_of = |end: &table::Located<String>| {
             expand(&end.value).map_err(|message| origin.invalid(end.bytes.clone(), message))
         };
@@ -304,6 +319,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
             b: pick(&to, i),
             spec: spec.clone(),
             failed,
+            slowed,
             a_bytes: a.bytes.clone(),
             b_bytes: b.bytes.clone(),
         }));
@@ -316,6 +332,18 @@ fn read_limit(table: &Table<'_>, key: &str) -> Result<Option<Option<Bandwidth>>>
     match table.get(key).map(toml::Spanned::get_ref) {
         Some(DeValue::String(text)) if text == "unlimited" => Ok(Some(None)),
         _ => Ok(table.keyed::<Bandwidth>(key)?.map(|bandwidth| Some(bandwidth.value))),
+    }
+}
+
+/// What is left of a direction that carried so much.
+fn read_slowed(table: &Table<'_>, key: &str, built: Option<Bandwidth>) -> Result<Option<Bandwidth>> {
+    let Some(left) = table.keyed::<Bandwidth>(key)? else { return Ok(None) };
+    match built {
+        Some(built) if left.value <= built => Ok(Some(left.value)),
+        Some(built) => Err(table.origin.invalid(left.bytes, format!("{key}: {} is more than {built}", left.value))),
+        None => {
+            Err(table.origin.invalid(left.bytes, format!("{key}: the link has no bandwidth of which this is left")))
+        }
     }
 }
 
