@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
-use fabricast_planner::bound::Bounds;
+use fabricast_planner::abilities::Abilities;
+use fabricast_planner::algorithm::{Shape, generator};
+use fabricast_planner::bound::{Bounds, InNetwork};
 use fabricast_planner::plan::{Effort, PlanRequest, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy as Candidate};
-use fabricast_sim::LaunchMode;
+use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::{LaunchMode, Surroundings, engine, simulate};
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{
@@ -141,8 +144,8 @@ fn is_joined(fabric: &Fabric) -> bool {
     Router::new(fabric, RouteOptions::default()).unreachable_pairs(fabric.gpus(), 1).is_empty()
 }
 
-/// By how much sooner a first byte may come after a failure: routes prefer fewer hops between hosts to lower latency, so that a GPU
-/// that cannot send through its neighbour any more takes its own NIC, a few hundred nanoseconds nearer.
+/// By how much sooner a first byte may come after a failure: routes prefer fewer hops between hosts, and NVLink to PCIe, to lower
+/// latency, so that a GPU that cannot send through its neighbour any more takes its own NIC, a few hundred nanoseconds nearer.
 const FIRST_BYTE: Picos = Picos(1_000_000);
 
 proptest! {
@@ -161,6 +164,23 @@ proptest! {
         }
     }
 }
+
+/// What the transfers of the chain that ends a call last wait for others with which they share links.
+fn sharing(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> Picos {
+    let (router, profile) = (Router::new(fabric, RouteOptions::default()), Profile::named(profile).unwrap());
+    let per_host = fabric.most_on_a_host(fabric.gpus());
+    let abilities = Abilities::of(fabric, &router, fabric.gpus(), per_host, InNetwork::Allowed);
+    let grid = fabric.host_grid().to_vec();
+    let shape = Shape { grid, ..candidate.shape(call, &profile, per_host, &abilities) };
+    let generator = generator(candidate.algorithm, &shape).unwrap();
+    let setting = Setting { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
+    let mode = LaunchMode { gpus_per_host: per_host, ..LaunchMode::default() };
+    let timeline = simulate(&*generator, setting, mode, Surroundings::default(), engine::Watch::default());
+    timeline.unwrap().costs.sharing()
+}
+
+/// A picosecond for each transfer of the longest chain here, which has fewer.
+const ROUNDINGS: Picos = Picos(1000);
 
 /// All candidates of a plan with their times.
 fn candidates(fabric: &Fabric, profile: &str, collective: Collective, bytes: Bytes) -> Option<Vec<(Candidate, Picos)>> {
@@ -206,11 +226,24 @@ proptest! {
             times.into_iter().min_by_key(|&(_, time)| time)
         };
         let (Some((before, healthy)), Some((after, left))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
-        prop_assert!(healthy <= left, "without {name}: {before} {healthy:?}, then {after} {left:?}");
+        // On a mesh that nobody sells, flows of the same algorithm may share a link otherwise, as below.
+        let shared = match machine {
+            Machine::Mesh { .. } if healthy > left + ROUNDINGS => {
+                let ranks = fabric.gpus().len() as u32;
+                let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+                sharing(&fabric, profile, call, after) + ROUNDINGS
+            }
+            _ => Picos::ZERO,
+        };
+        prop_assert!(
+            healthy <= left + shared,
+            "without {name}: {before} {healthy:?}, then {after} {left:?}, which had waited {shared:?} for others"
+        );
     }
 
-    /// A fixed algorithm gains by a failure only where the flows that share a link then share it otherwise; a tenth of a percent is
-    /// what roundings move.
+    /// A fixed algorithm gains by a failure only where flows that share a link share it otherwise after it: no more than the chain that
+    /// ended last had waited for others. (Without that its transfers took what their links take, and no route is better after a
+    /// failure.) A picosecond for each of its transfers is what roundings move.
     #[test]
     fn algorithms_gain_by_a_failure_through_sharing_alone(
         machine in machines(),
@@ -228,8 +261,16 @@ proptest! {
         };
         for (candidate, before) in healthy {
             let Some(&(_, after)) = left.iter().find(|(other, _)| *other == candidate) else { continue };
-            let gained = before.0.saturating_sub(after.0) * 1000 > before.0;
-            prop_assert!(!gained, "{collective} of {bytes} B, {candidate} without {name}: {before:?}, then {after:?}");
+            if before - after <= ROUNDINGS {
+                continue;
+            }
+            let ranks = fabric.gpus().len() as u32;
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            let shared = sharing(&fabric, "ideal", call, candidate);
+            prop_assert!(
+                before - after <= shared + FIRST_BYTE,
+                "{collective} of {bytes} B, {candidate} without {name}: {before:?}, of which {shared:?} for others, then {after:?}"
+            );
         }
     }
 }

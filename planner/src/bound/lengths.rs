@@ -3,7 +3,7 @@
 //! Give every link a length. Each byte travels at least the shortest way by these lengths, and a link of capacity c
 //! adds at most c × its length a second; so bytes × shortest ways, over all pairs, fit into the sum of
 //! capacity × length × time (Shahrokhi & Matula, *The maximum concurrent flow problem*, JACM 1990, §2: the best
-//! lengths make this exact). Here all links of one kind and capacity have length 1 and the others none, kind by kind,
+//! lengths make this exact). Here all links of one kind that were built for one rate have length 1 and the others none, kind by kind,
 //! and once all links between network switches have: on a torus, where each link is as good as any other, that is
 //! the exact answer.
 
@@ -29,7 +29,7 @@ pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
 pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
-        wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.capacity)).collect();
+        wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.built)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     // Links between switches first: elsewhere ports say as much.
@@ -41,8 +41,8 @@ pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>
     if most > 0 && kinds.first().is_some_and(|&(ends, _)| ends == trunk) {
         lines.extend(line(wiring, starts, pairs, nearest, trunks));
     }
-    for &(ends, capacity) in kinds.iter().take(most.saturating_sub(1)) {
-        let of_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.capacity == capacity;
+    for &(ends, built) in kinds.iter().take(most.saturating_sub(1)) {
+        let of_kind = |wire: &Wire| ordered(wire.ends) == ends && wire.built == built;
         lines.extend(line(wiring, starts, pairs, nearest, of_kind));
     }
     lines

@@ -28,9 +28,10 @@
 //! **Latency**: every rank that a collective makes depend on another hears from it by the shortest way, by way of other
 //! ranks too (`distance`).
 //!
-//! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside NVLink) add
-//! nothing. So a bound is that of a fabric under its routing. A failure replaces routes by ones that are no wider, and the
-//! NVLinks by which ranks relay are those by which they send for themselves, which count without a failure too. Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
+//! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside an NVSwitch) add
+//! nothing. So a bound is that of a fabric under its routing. A failure opens no way that did not count before it: NVLinks by
+//! which ranks relay are those by which they send for themselves; where NVLinks join only some GPUs, PCIe counts beside them; any NIC
+//! counts for all ranks of its host. (Where every two GPUs have an NVLink, the PCIe that stands in for one is no wider.) Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;
 mod crossing;

@@ -220,7 +220,14 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
         (vec(wire, 1..30), vec(prop_oneof![4 => Just(1u32), 1 => Just(2)], devices)).prop_map(move |(wires, ranks)| {
             let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
             let wires = wires.into_iter().filter(|wire| wire.0 != wire.1);
-            let wires = wires.map(|(from, to, capacity, ns)| Wire { from, to, ends, capacity, latency: Picos(ns) });
+            let wires = wires.map(|(from, to, capacity, ns)| Wire {
+                from,
+                to,
+                ends,
+                built: capacity,
+                capacity,
+                latency: Picos(ns),
+            });
             (Wiring { vertices, wires: wires.collect() }, ranks)
         })
     })
@@ -230,7 +237,7 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
 fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     let wire = |from: u32, to: u32, capacity: u128, ns: u64| {
         let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
-        Wire { from, to, ends, capacity, latency: Picos(ns) }
+        Wire { from, to, ends, built: capacity, capacity, latency: Picos(ns) }
     };
     let ports = vec(((0u128..3, 0u128..3), 0u64..2), 12);
     (2u32..7, ports, vec((0u32..6, 0u32..6), 0..2), vec(prop_oneof![6 => Just(1u32), 1 => Just(2)], 6)).prop_map(

@@ -4,7 +4,7 @@
 //! that comes from the network through a PCIe switch goes up to a GPU, never down to another NIC. Where all ways in
 //! have all ways out the switch is one vertex, otherwise each group of ways in that go on alike is one. Turning back to a
 //! rank's device counts as allowed; it gains nothing, and it keeps a switch of *n* GPUs one vertex. In the network every
-//! usable link counts, whether a route takes it or not. Parallel links are merged.
+//! usable link counts, whether a route takes it or not. Parallel links that were built alike are merged.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub(super) struct Wire {
     pub to: u32,
     /// Kinds of the devices that it joins.
     pub ends: (NodeKind, NodeKind),
+    /// What each link was built to carry; [`UNLIMITED`] where nothing limits it.
+    pub built: u128,
     /// [`UNLIMITED`] where nothing limits it.
     pub capacity: u128,
     pub latency: Picos,
@@ -32,7 +34,7 @@ pub(super) struct Wire {
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     pub vertices: u32,
-    /// Sorted by ends; one a pair, except of different kinds.
+    /// Sorted by ends; one a pair, except of different kinds and of links built for different rates.
     pub wires: Vec<Wire>,
 }
 
@@ -74,7 +76,9 @@ impl Wiring {
         let mut wires: Vec<Wire> = Vec::with_capacity(builder.wires.len());
         for wire in builder.wires {
             match wires.last_mut() {
-                Some(last) if (last.from, last.to, last.ends) == (wire.from, wire.to, wire.ends) => {
+                Some(last)
+                    if (last.from, last.to, last.ends, last.built) == (wire.from, wire.to, wire.ends, wire.built) =>
+                {
                     last.capacity = (last.capacity + wire.capacity).min(UNLIMITED);
                     last.latency = last.latency.min(wire.latency);
                 }
@@ -119,7 +123,14 @@ impl Builder<'_> {
             Some(capacity) => {
                 let out = self.vertex();
                 let kind = self.fabric.node(device).kind;
-                self.wires.push(Wire { from: into, to: out, ends: (kind, kind), capacity, latency: Picos::ZERO });
+                self.wires.push(Wire {
+                    from: into,
+                    to: out,
+                    ends: (kind, kind),
+                    built: capacity,
+                    capacity,
+                    latency: Picos::ZERO,
+                });
                 (into, out)
             }
         };
@@ -158,6 +169,7 @@ impl Builder<'_> {
                         from: first + group,
                         to: tail,
                         ends,
+                        built: UNLIMITED,
                         capacity: UNLIMITED,
                         latency: Picos::ZERO,
                     };
@@ -180,8 +192,9 @@ impl Builder<'_> {
             None => self.open(link.to).0,
         };
         let ends = (self.fabric.node(link.from).kind, self.fabric.node(link.to).kind);
-        let capacity = link.bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
-        self.wires.push(Wire { from, to, ends, capacity, latency: link.latency });
+        let [capacity, built] =
+            [link.bandwidth, link.built].map(|rate| rate.map_or(UNLIMITED, |bandwidth| bandwidth.0.into()));
+        self.wires.push(Wire { from, to, ends, built, capacity, latency: link.latency });
     }
 }
 

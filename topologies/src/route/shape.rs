@@ -61,6 +61,7 @@ pub(super) struct Shape {
     attachments: Vec<OnceLock<Box<Attachments>>>,
     twins: OnceLock<Twins>,
     built: OnceLock<Option<Box<Shape>>>,
+    bare: OnceLock<Box<Shape>>,
 }
 
 impl Shape {
@@ -87,8 +88,8 @@ impl Shape {
         }
         let inside = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let attachments = std::iter::repeat_with(OnceLock::new).take(count).collect();
-        let (twins, built) = (OnceLock::new(), OnceLock::new());
-        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins, built }
+        let (twins, built, bare) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins, built, bare }
     }
 
     /// Whether an island with this key has this shape.
@@ -133,6 +134,16 @@ impl Shape {
             })
         });
         built.as_deref().unwrap_or(self)
+    }
+
+    /// The shape with its NVLinks out of service, links numbered as here.
+    pub fn without_nvlinks(&self) -> &Self {
+        self.bare.get_or_init(|| {
+            let fails = |link: &ShapeLink| link.failed || link.kind == LinkKind::Nvlink;
+            let links = self.key.links.iter().map(|link| ShapeLink { failed: fails(link), ..*link }).collect();
+            let (nodes, ports) = (self.key.nodes.clone(), self.key.ports.clone());
+            Box::new(Self::new(ShapeKey { nodes, links, ports }))
+        })
     }
 
     /// Which devices may be interchanged.

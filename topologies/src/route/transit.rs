@@ -19,7 +19,7 @@ use super::participants::{Participants, Relaying};
 use super::segment::{Kept, Segment, picos};
 use super::shape::Shape;
 use super::twins::Classes;
-use super::{Router, relay};
+use super::{PathClass, Router, relay};
 use crate::{LinkId, NodeId, Picos};
 
 /// Pairs of devices whose ways through the network are looked at one by one.
@@ -90,7 +90,9 @@ type KindKey = (u32, Vec<u32>, Vec<NodeId>);
 
 impl Router<'_> {
     /// Where traffic between `devices` may pass, kind by kind of island, in order of the first island. It is what the
-    /// routes of all pairs pass, or somewhat more; of several equal ways, all.
+    /// routes of all pairs pass, or somewhat more; of several equal ways, all. Where NVLinks join only some of
+    /// the devices, ways without them count too, as does everybody's way by any NIC that one of them uses: software may choose them,
+    /// and after a failure they are what is left.
     #[must_use]
     pub fn transits(&self, devices: &[NodeId]) -> Vec<Transit> {
         self.transits_of(devices, MOST_PAIRS, Surveyed::OneOfTwins)
@@ -104,6 +106,9 @@ impl Router<'_> {
             self.choose_ways(&mut kinds, &participants);
         } else {
             self.take_best_ways(&mut kinds);
+        }
+        for kind in &mut kinds {
+            self.take_ways_of_neighbours(kind);
         }
         kinds.into_iter().map(|kind| self.transit(kind, surveyed)).collect()
     }
@@ -229,6 +234,20 @@ impl Router<'_> {
         }
     }
 
+    /// The ways of each device by the ports that others of its island use: software may choose them (`NCCL_CROSS_NIC`, or another
+    /// rank's NIC), and without its own NIC a device has no others.
+    fn take_ways_of_neighbours(&self, kind: &mut Kind) {
+        let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { return };
+        let ports = |ways: &BTreeSet<(u32, u32)>| ways.iter().map(|way| way.1).collect::<BTreeSet<u32>>();
+        let (out, back) = (ports(&kind.exits), ports(&kind.entries));
+        for &device in &kind.devices {
+            let leads = |port: &&u32| exit(shape, device, **port, &self.options).is_some();
+            kind.exits.extend(out.iter().filter(leads).map(|&port| (device, port)));
+            let leads = |port: &&u32| entry(shape, device, **port, &self.options).is_some();
+            kind.entries.extend(back.iter().filter(leads).map(|&port| (device, port)));
+        }
+    }
+
     /// All ways that could be best for some pair.
     fn take_best_ways(&self, kinds: &mut [Kind]) {
         let leads_on = |island: u32| {
@@ -322,18 +341,23 @@ impl Router<'_> {
         let mut transit = Transit::default();
         let mut marks = Marks { shape, classes, links: BTreeSet::new(), turns: BTreeSet::new() };
         let inside = shape.link_count();
+        let bare = self.is_partly_joined(shape, kind, classes).then(|| shape.without_nvlinks());
         for (x, y) in classes.pairs(|device| kind.devices.binary_search(&device).is_ok()) {
             let way = shape.between(x, y, &self.options);
             let place = |middle: u32| kind.devices.binary_search(&middle).ok().map(|place| place as u32);
-            if relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).is_some() {
-                // Two ways between others of the devices, one after the other: a device passes on anything.
-                continue;
+            if let Some(way) = bare.and_then(|bare| bare.between(x, y, &self.options)) {
+                marks.add(&way.segment, None, None);
             }
+            // (A relay is two ways between others of the devices, one after the other: a device passes on anything.)
+            let is_relayed = relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).is_some();
             let Some(way) = way else { continue };
             if way.segment.kept == Kept::One && classes.are_several() {
                 return None;
             }
             marks.add(&way.segment, None, None);
+            if is_relayed {
+                continue;
+            }
             let same_host = shape.node(x).host == shape.node(y).host;
             let shortest = if same_host { &mut transit.within_host } else { &mut transit.between_hosts };
             *shortest = shorter(*shortest, picos(way.segment.latency));
@@ -346,6 +370,16 @@ impl Router<'_> {
         }
         marks.read_into(&mut transit);
         Some(transit)
+    }
+
+    /// Whether the island was built with NVLinks between some of its devices and without any between others.
+    fn is_partly_joined(&self, shape: &Shape, kind: &Kind, classes: &Classes<'_>) -> bool {
+        let built = shape.as_built();
+        let pairs = classes.pairs(|device| kind.devices.binary_search(&device).is_ok());
+        let is_joined = |(x, y)| built.between(x, y, &self.options).is_some_and(|way| way.class <= PathClass::Nvl);
+        let (joined, all) =
+            pairs.into_iter().map(is_joined).fold((0, 0), |(joined, all), is| (joined + u32::from(is), all + 1));
+        0 < joined && joined < all
     }
 }
 
