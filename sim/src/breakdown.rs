@@ -77,6 +77,7 @@ const LINKS: [Named<LinkEfficiency, f64>; 5] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
     ("pcie", |links| &mut links.pcie),
+    ("pcie_peers", |links| &mut links.pcie_peers),
     ("upi", |links| &mut links.upi),
     ("network", |links| &mut links.network),
 ];

@@ -338,7 +338,7 @@ proptest! {
     ) {
         let mut world = scene.world();
         let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
-        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network, multicast: 1.0 };
+        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, pcie_peers: 1.0, upi, network, multicast: 1.0 };
         world.profile = Profile { links, ..world.profile };
         world.delays = Vec::new();
         let algorithms = Algorithm::ALL.to_vec();
@@ -362,7 +362,7 @@ proptest! {
     ) {
         let mut world = scene.world();
         let [nvlink, c2c, pcie, upi, network] = efficiencies[..] else { unreachable!() };
-        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, upi, network, multicast: 1.0 };
+        let links = fabricast_sim::profile::LinkEfficiency { nvlink, c2c, pcie, pcie_peers: 1.0, upi, network, multicast: 1.0 };
         world.profile = Profile { links, ..world.profile };
         let (some, all) = (
             planned(&world, collective, Effort::Contenders, 1),

@@ -1,7 +1,7 @@
 //! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
 
 use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
-use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
+use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
 use super::message::Way;
@@ -321,9 +321,15 @@ impl<'a> Devices<'a> {
             Relaying::AnyRank => router.route_into(trip.from, trip.to, trip.label, &mut hops),
             Relaying::Among(ranks) => router.route_among(ranks, (trip.from, trip.to), trip.label, &mut hops),
         };
+        let leaves = crosses(self.setting.fabric, &hops);
         if trip.flavour != Flavour::Notify {
+            let peers = Framing::new(self.setting.profile.links.pcie_peers);
+            let is_gpu = |device: NodeId| self.setting.fabric.node(device).kind.is_rank();
+            let by_sms = self.copies == CopiedBy::Sms && !leaves && is_gpu(trip.from) && is_gpu(trip.to);
             for hop in &hops {
-                let coefficient = share_of(hop);
+                let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
+                let share = share_of(hop);
+                let coefficient = if by_sms && is_pcie { peers.stretched(share) } else { share };
                 self.add(Resource::Link(hop.link), coefficient, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), coefficient, system);
@@ -332,7 +338,6 @@ impl<'a> Devices<'a> {
                 self.add(Resource::Memory(relay), COPY_MEMORY_USES * part_of(share), system);
             }
         }
-        let leaves = crosses(self.setting.fabric, &hops);
         let rest = match &summary {
             Ok(summary) if trip.crossing.letter.is_some() => self.first_fragment(&hops, summary.staging),
             _ => Vec::new(),

@@ -115,9 +115,16 @@ struct LinksFile {
     nvlink: f64,
     c2c: f64,
     pcie: f64,
+    /// Absent: what `pcie` says is that of peers.
+    #[serde(default = "whole")]
+    pcie_peers: f64,
     upi: f64,
     multicast: f64,
     network: f64,
+}
+
+fn whole() -> f64 {
+    1.0
 }
 
 #[derive(Deserialize)]
@@ -455,6 +462,7 @@ impl ProfileFile {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,
             c2c: reader.fraction("links.c2c", self.links.c2c)?,
             pcie: reader.fraction("links.pcie", self.links.pcie)?,
+            pcie_peers: reader.fraction("links.pcie_peers", self.links.pcie_peers)?,
             upi: reader.fraction("links.upi", self.links.upi)?,
             multicast: reader.fraction("links.multicast", self.links.multicast)?,
             network: reader.fraction("links.network", self.links.network)?,

@@ -85,6 +85,9 @@ pub struct LinkEfficiency {
     pub c2c: f64,
     /// PCIe.
     pub pcie: f64,
+    /// Of what DMA (of NICs and copy engines) reaches on PCIe, the part that loads and stores between GPUs of a host reach: their packets
+    /// are smaller.
+    pub pcie_peers: f64,
     /// Between sockets.
     pub upi: f64,
     /// InfiniBand and Ethernet.
@@ -124,7 +127,8 @@ pub struct Profile {
 
 impl LinkEfficiency {
     /// Nominal.
-    pub const WHOLE: Self = Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
+    pub const WHOLE: Self =
+        Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, pcie_peers: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
     /// For a kind of link.
     #[must_use]

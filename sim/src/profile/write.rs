@@ -31,6 +31,7 @@ impl Profile {
             ("nvlink", links.nvlink),
             ("c2c", links.c2c),
             ("pcie", links.pcie),
+            ("pcie_peers", links.pcie_peers),
             ("upi", links.upi),
             ("network", links.network),
             ("multicast", links.multicast),
