@@ -6,8 +6,9 @@ use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::plan::{NotTried, PlanRequest, Row, SearchSpace, Watcher, plan};
 use fabricast_planner::strategy::{Restriction, Strategy, combination};
-use fabricast_sim::Folding;
+use fabricast_sim::lower::LowerError;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::{Folding, SimulateError};
 use fabricast_topologies::{Bytes, Picos};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -47,7 +48,12 @@ fn simulated(world: &World, (row, asked): (&Row, Bytes), strategy: Strategy) -> 
         ..strategy.shape(call, &world.profile, world.per_host(), &abilities)
     };
     let generator = generator(strategy.algorithm, &shape).ok()?;
-    Some(world.timed(generator.as_ref(), Folding::BlocksFirst, None).unwrap().time)
+    match world.timed(generator.as_ref(), Folding::BlocksFirst, None) {
+        Ok(timeline) => Some(timeline.time),
+        // Two ranks that it joins are not joined by this fabric.
+        Err(SimulateError::Lower(LowerError::Unreachable(_))) => None,
+        Err(error) => panic!("{strategy}: {error}"),
+    }
 }
 
 /// Every strategy for a call on some of the channel counts that are tried.
