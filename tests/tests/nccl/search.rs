@@ -97,6 +97,21 @@ fn parts_of_a_node_and_racks() {
     assert_eq!((found.nodes, found.ranks, found.graphs.ring.channels), (1, 16, 16));
 }
 
+/// Balanced trees need two GPUs near a NIC; from Hopper on, NCCL tries plain trees before farther paths.
+#[test]
+fn a_nic_to_each_gpu_makes_plain_trees() {
+    let tree = |fabric: &Fabric| found(fabric).unwrap().graphs.tree;
+    for name in ["hgx-h100", "hgx-b200"] {
+        let tree = tree(&preset(name, 2, 8));
+        assert_eq!((tree.pattern, tree.between_class), (Pattern::Tree, PathClass::Pix), "{name}");
+    }
+    // Ampere keeps to balanced trees, and so does any GPU on one node.
+    assert_eq!(tree(&preset("dgx-a100", 2, 8)).pattern, Pattern::BalancedTree);
+    assert_eq!(tree(&preset("hgx-h100", 1, 8)).pattern, Pattern::BalancedTree);
+    // Two H100 PCIe share a switch with their NIC.
+    assert_eq!(tree(&preset("h100-pcie", 2, 8)).pattern, Pattern::BalancedTree);
+}
+
 /// Meshes are searched for where NICs limit them: four GH200 with a NIC of 200 Gb/s each.
 #[test]
 fn nics_limit_a_mesh() {

@@ -43,10 +43,9 @@ pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Re
         super::NvlsUse::Off => None,
         super::NvlsUse::Allowed => search.nvls(),
     };
-    let lone = node.gpus == 1;
     Ok(Graphs {
         ring: search.graph(Pattern::Ring, &ring),
-        tree: search.graph(if lone { Pattern::Tree } else { Pattern::BalancedTree }, &tree),
+        tree: search.graph(search.tree_pattern(), &tree),
         nvls: heads.map(|found| search.graph(Pattern::Nvls, &found)),
     })
 }
@@ -111,6 +110,24 @@ impl Search<'_> {
             found.inside = speed;
         }
         found
+    }
+
+    /// Pattern of the trees. From Hopper on, plain trees are tried before farther paths to NICs (`ncclTopoCompute`, "Try a
+    /// simpler tree", since NCCL 2.18.3): a balanced tree needs the second GPU as near to the NIC as the first one, so
+    /// hosts with a NIC to each GPU's switch get plain trees, which the cost model takes off 15 % for.
+    fn tree_pattern(&self) -> Pattern {
+        let near = |nic: &super::node::NodeNic| Some(nic.second) <= self.farthest_nearest();
+        let is_plain = match self.reach {
+            _ if self.node.gpus == 1 => true,
+            Reach::Inside => false,
+            Reach::Between => self.node.capability.0 >= 90 && !self.node.nics.iter().all(near),
+        };
+        if is_plain { Pattern::Tree } else { Pattern::BalancedTree }
+    }
+
+    /// Class of the farthest NIC from its own nearest GPU.
+    fn farthest_nearest(&self) -> Option<PathClass> {
+        self.node.nics.iter().map(|nic| nic.nearest).max()
     }
 
     /// Channels that fit where each chain through n GPUs loads n − 1 of the n(n − 1) ways between two of them.
@@ -178,8 +195,9 @@ impl Search<'_> {
     }
 
     fn graph(&self, pattern: Pattern, found: &Found) -> Graph {
-        let farthest =
-            |nic: &super::node::NodeNic| if self.node.gpus > 1 { nic.nearest.max(nic.second) } else { nic.nearest };
+        // A plain tree enters and leaves at the GPU next to the NIC.
+        let by_one = self.node.gpus == 1 || pattern == Pattern::Tree;
+        let farthest = |nic: &super::node::NodeNic| if by_one { nic.nearest } else { nic.nearest.max(nic.second) };
         let between_class = match self.reach {
             // What the search starts from, where nothing leaves the node.
             Reach::Inside => PathClass::Pix,
