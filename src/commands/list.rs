@@ -33,6 +33,7 @@ struct GpuJson<'a> {
     fp8_tflops: Option<f64>,
     fp4_tflops: Option<f64>,
     source: &'a [String],
+    unverified: &'a [String],
 }
 
 impl<'a> GpuJson<'a> {
@@ -52,6 +53,7 @@ impl<'a> GpuJson<'a> {
             fp8_tflops: model.fp8_tflops,
             fp4_tflops: model.fp4_tflops,
             source: &model.source,
+            unverified: &model.unverified,
         }
     }
 }
@@ -91,7 +93,13 @@ fn gpus(output: &Output) -> Result<(), Failure> {
     let mut text = table.text(&output.look());
     if output.talk == Talk::Verbose {
         text.push_str("\nsources\n");
-        text.extend(models.iter().map(|model| format!("  {}: {}\n", model.name, model.source.join("; "))));
+        text.extend(models.iter().map(|model| {
+            let unverified = match model.unverified {
+                [] => String::new(),
+                keys => format!(" (not verified: {})", keys.join(", ")),
+            };
+            format!("  {}: {}{unverified}\n", model.name, model.source.join("; "))
+        }));
     }
     output.write(&text)
 }

@@ -54,6 +54,8 @@ pub struct GpuModel {
     pub fp4_tflops: Option<f64>,
     /// Where the figures come from.
     pub source: Vec<String>,
+    /// Figures that were not found in a public document that could be read, by their keys in the data file.
+    pub unverified: Vec<String>,
 }
 
 impl GpuModel {
@@ -146,6 +148,8 @@ struct Entry {
     fp8_tflops: Option<f64>,
     fp4_tflops: Option<f64>,
     source: Vec<String>,
+    #[serde(default)]
+    unverified: Vec<String>,
 }
 
 /// The models of a data file; the error is a sentence.
@@ -173,6 +177,7 @@ fn read(text: &str) -> Result<Vec<GpuModel>, String> {
             fp8_tflops: entry.fp8_tflops,
             fp4_tflops: entry.fp4_tflops,
             source: entry.source,
+            unverified: entry.unverified,
         })
     };
     file.gpu.into_iter().map(of_entry).collect()

@@ -29,7 +29,8 @@ pub(crate) const SOCKET_HOP: Picos = Picos(120_000);
 /// Between the two Graces of a host: 150 GB/s each way (NVIDIA multi-node tuning guide, CLink).
 pub(crate) const GRACE_TO_GRACE: Bandwidth = Bandwidth(150_000_000_000);
 
-/// NVLink-C2C of a Grace, each way: 900 GB/s both ways together (NVIDIA Grace, GH200 and GB200 data sheets).
+/// NVLink-C2C of a Grace, each direction: 900 GB/s both ways (NVIDIA Grace, GH200 and GB200 data sheets). Two GPUs of a
+/// GB200 or GB300 have half of it each; models state their own in the table of GPUs.
 pub(crate) const GRACE_C2C: Bandwidth = Bandwidth(450_000_000_000);
 
 /// CPU to GPU over NVLink-C2C: a coherent load from the other side, less its memory (assumption).

@@ -123,15 +123,15 @@ fn generation_of(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuMode
     let numbers = gpu_indices(matrix).into_iter().filter_map(|i| matrix.devices.get(i)?.number);
     let named = gpu.or_else(|| numbers.into_iter().find_map(|number| listed.of(number)?.known()));
     let is_numa = matrix.devices.iter().any(|device| device.memory_is_numa);
-    let c2c = named.and_then(|model| model.c2c).or(is_numa.then_some(GRACE_C2C));
+    let on_grace = |model: Option<&GpuModel>| is_numa.then(|| model.and_then(|model| model.c2c).unwrap_or(GRACE_C2C));
     if let Some(model) = named {
-        return Generation::of(Some(model.compute_capability), c2c);
+        return Generation::of(Some(model.compute_capability), model.c2c.or(on_grace(None)));
     }
     let evidence = Evidence { on_grace: is_numa, ..domains::evidence(&nvlink_counts(matrix)) };
     let candidates = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
     let first = candidates.first().map(|model| model.compute_capability);
     let same = candidates.iter().all(|model| Some(model.compute_capability) == first);
-    Generation::of(first.filter(|_| same), c2c)
+    Generation::of(first.filter(|_| same), on_grace(candidates.first().copied().filter(|_| same)))
 }
 
 /// A vertex for each GPU and NIC, in the order of the columns.
