@@ -11,6 +11,7 @@ kind = "gpu"
 [[node]]
 id = "gpu1"
 kind = "gpu"
+compute_capability = 90
 [[link]]
 a = "gpu0"
 b = "gpu1"
@@ -108,7 +109,7 @@ fn figures_that_cannot_be() {
     let named: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
     let folder = folder(&named);
     for (name, _) in &named {
-        refused(folder.path(), &format!("fabric show {name}"), &format!("{name}:12:13: bandwidth:"));
+        refused(folder.path(), &format!("fabric show {name}"), &format!("{name}:13:13: bandwidth:"));
     }
 }
 

@@ -98,7 +98,7 @@ fn the_order_of_flows_does_not_show() {
 
 /// A spec's blocks, each a device or a link; GPUs first.
 fn blocks() -> Vec<String> {
-    let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\n"));
+    let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\ncompute_capability = 80\n"));
     let switches = ["left", "right"].map(|id| format!("[[node]]\nid = \"{id}\"\nkind = \"switch\"\n"));
     let link = |a: &str, b: &str, gbps: u32| {
         format!(

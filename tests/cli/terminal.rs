@@ -35,7 +35,11 @@ fn shown(folder: &Path, arguments: &[&str]) -> (i32, String) {
 
 /// A spec whose every text is hostile.
 fn spec() -> String {
-    let gpu = |id: &str| format!("[[node]]\nid = \"{id}\"\nkind = \"gpu\"\nhost = \"h{ID}\"\nmodel = \"m{WRITTEN}\"\n");
+    let gpu = |id: &str| {
+        format!(
+            "[[node]]\nid = \"{id}\"\nkind = \"gpu\"\ncompute_capability = 90\nhost = \"h{ID}\"\nmodel = \"m{WRITTEN}\"\n"
+        )
+    };
     let link = format!(
         "[[link]]\na = \"a{ID}\"\nb = \"b{ID}\"\nkind = \"nvlink\"\nbandwidth = \"450 GB/s\"\nlatency = \"350 ns\"\n"
     );

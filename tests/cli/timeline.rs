@@ -182,7 +182,7 @@ fn a_small_trace_has_every_operation() {
 #[test]
 fn a_large_trace_is_joined_and_still_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = "[[node]]\nid = \"gpu[0-1023]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"switch\"\n\
+    let spec = "[[node]]\nid = \"gpu[0-1023]\"\nkind = \"gpu\"\ncompute_capability = 80\n[[node]]\nid = \"sw\"\nkind = \"switch\"\n\
                 [[link]]\na = \"gpu[0-1023]\"\nb = \"sw\"\nkind = \"infiniband\"\nbandwidth = \"50 GB/s\"\n";
     let spec_file = folder.path().join("switch.toml");
     std::fs::write(&spec_file, spec).unwrap();

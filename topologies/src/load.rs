@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::cluster;
 use crate::error::{Error, Result};
+use crate::fabric::{Figures, Node, NodeKind};
 use crate::gpus::{self, GpuModel};
 use crate::network_spec::{ClusterSpec, NetworkSpec};
 use crate::read::{self, Topology};
@@ -95,7 +96,7 @@ impl Source {
             Topology::Spec(spec) => spec,
         };
         let Some(inner) = &spec.cluster else {
-            return expand(&assumed(spec.build_nodes()?, gpu)?, request);
+            return expand(&known(spec.build_nodes()?, gpu)?, request);
         };
         if depth == DEEPEST {
             let message = format!("`{}` includes itself, or too many others", self.name);
@@ -105,7 +106,7 @@ impl Source {
         fabric.name = spec.name.clone();
         let mut builder = FabricBuilder::reopen(fabric);
         spec.add_to(&mut builder)?;
-        assumed(builder.finish(), gpu)
+        known(builder.finish(), gpu)
     }
 
     /// The hosts of a `[cluster]`; the request's wishes go before the file's.
@@ -140,12 +141,24 @@ impl Source {
     }
 }
 
-/// A spec's fabric, of whose GPUs a user names the model.
-fn assumed(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
-    let Some(model) = gpu else { return Ok(fabric) };
+/// A spec's fabric with the GPUs that a user names, or those that its links leave possible where it states none.
+fn known(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
+    if gpu.is_none() && !states_no_gpu(&fabric) {
+        return Ok(fabric);
+    }
     let mut builder = FabricBuilder::reopen(fabric);
-    gpus::assume(&mut builder, model)?;
+    match gpu {
+        Some(model) => gpus::assume(&mut builder, model)?,
+        None => gpus::identify(&mut builder),
+    }
     Ok(builder.finish())
+}
+
+/// Returns true if there are GPUs and none has a compute capability or candidates.
+fn states_no_gpu(fabric: &Fabric) -> bool {
+    let states = |node: &Node| matches!(&node.figures, Figures::Gpu(gpu) if gpu.compute_capability.is_some());
+    let mut gpus = fabric.nodes().map(|(_, node)| node).filter(|node| node.kind == NodeKind::Gpu).peekable();
+    gpus.peek().is_some() && fabric.gpu_candidates().is_empty() && !gpus.any(states)
 }
 
 /// Applies hosts, GPUs and network to a fabric that says nothing of them itself.

@@ -5,6 +5,7 @@ use std::path::Path;
 use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::Answer;
 use fabricast_planner::study::{self, Extent, Study, read_study_with};
+use fabricast_sim::profile::Profile;
 use fabricast_topologies::read::Limit;
 use fabricast_topologies::{Error, Fabric, FabricRequest, Place};
 use rayon::prelude::*;
@@ -84,6 +85,9 @@ impl<'a> Asked<'a> {
         if fabric.gpus().is_empty() {
             return Err(Failure::at("no GPUs in use", None, Some(&candidate.fabric_place)));
         }
+        // Before a figure is missed that the GPUs' model would give.
+        Profile::for_fabric(&fabric)
+            .map_err(|error| Failure::at(error.to_string(), None, Some(&candidate.fabric_place)))?;
         Ok(fabric)
     }
 

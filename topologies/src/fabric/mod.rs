@@ -77,7 +77,7 @@ impl Fabric {
     }
 
     /// The models that the GPUs may be of, where the file that described them leaves several possible: names of
-    /// [`gpus::models`](crate::gpus::models). Empty where the model is known, and for specs, which state what counts.
+    /// [`gpus::models`](crate::gpus::models). Empty where the model is known.
     #[must_use]
     pub fn gpu_candidates(&self) -> &[String] {
         &self.gpu_candidates

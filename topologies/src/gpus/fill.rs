@@ -161,6 +161,9 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor) {
         Some((candidates, why)) => (candidates, Some(why)),
         None => (evidence.candidates(), None),
     };
+    // More links than any model has say nothing of it.
+    let any = || Evidence { nvlinks: 0, ..evidence }.candidates();
+    let candidates = if candidates.is_empty() && evidence.capability.is_none() { any() } else { candidates };
     let Some(&first) = candidates.first() else { return switches(builder, |_| true) };
     let names = || candidates.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ");
     let one_capability = candidates.iter().all(|model| model.compute_capability == first.compute_capability);

@@ -167,8 +167,15 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
     // What the spec states stays.
     assert_eq!(figures.memory, Some(crate::Bytes(96_000_000_000)));
     assert!(fabric.node(fabric.find("sw").unwrap()).figures.multicasts());
+    // Without a model the links tell the generation, as in a matrix; switches of unknown GPUs promise nothing.
     let silent = text.replace("model = \"H100 SXM\"\n", "");
-    assert!(!read(&silent).node(fabric.find("sw").unwrap()).figures.multicasts());
+    let hopper = read(&silent);
+    assert_eq!((capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.multicasts()), (Some(90), true));
+    assert!(hopper.warnings().iter().any(|warning| warning.contains("taken for Hopper by 18 NVLinks")));
+    let silent = silent.replace("memory = \"96 GB\"\n", "");
+    let open = read(&silent.replace("lanes = 18\nbandwidth = \"450 GB/s\"", "bandwidth = \"450 GB/s\""));
+    assert_eq!((capability(&open), open.node(open.find("sw").unwrap()).figures.multicasts()), (None, false));
+    assert!(open.gpu_candidates().iter().any(|name| name == "A40"), "{:?}", open.gpu_candidates());
     let off = text.replace("kind = \"nvswitch\"\n", "kind = \"nvswitch\"\nmulticast = false\n");
     assert!(!read(&off).node(fabric.find("sw").unwrap()).figures.multicasts());
 }
@@ -176,7 +183,7 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
 #[test]
 fn graces_are_joined_by_their_own_links() {
     let fabric = read(case!("gb200-sgl-numalist.topo"));
-    assert_eq!(link(&fabric, "gpu0->cpu0"), (LinkKind::C2c, 450.0));
+    assert_eq!(link(&fabric, "gpu0->cpu0"), (LinkKind::C2c, 225.0));
     assert_eq!(link(&fabric, "cpu0->cpu1").1, 150.0);
     assert_eq!(link(&fabric, "gpu3->nvswitch0"), (LinkKind::Nvlink, 900.0));
 }
