@@ -67,6 +67,32 @@ pub fn find(name: &str) -> Vec<&'static GpuModel> {
     })
 }
 
+/// Returns true if two names can be those of one GPU. Memory sizes do not distinguish models: boards of one chip that
+/// differ in them communicate alike.
+#[must_use]
+pub fn can_be_one(name: &str, other: &str) -> bool {
+    let (models, others) = (find(name), find(other));
+    if models.is_empty() || others.is_empty() {
+        return words(name) == words(other);
+    }
+    models.iter().any(|model| others.iter().any(|other| without_memory(model) == without_memory(other)))
+}
+
+/// The words of a model's name without its memory size: `a100 sxm` of `A100 SXM 80GB`.
+fn without_memory(model: &GpuModel) -> Vec<String> {
+    let is_size =
+        |word: &str| word.strip_suffix("gb").is_some_and(|size| size.bytes().all(|byte| byte.is_ascii_digit()));
+    words(&model.name).into_iter().filter(|word| !is_size(word)).collect()
+}
+
+/// Returns true for names of AMD's GPUs.
+#[must_use]
+pub fn is_of_amd(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    ["amd", "instinct", "radeon"].iter().any(|word| lower.contains(word))
+        || find(name).iter().any(|model| model.is_amd())
+}
+
 /// The model that a user names.
 ///
 /// # Errors

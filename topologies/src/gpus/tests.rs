@@ -101,3 +101,35 @@ fn links_narrow_models_down() {
     let names: Vec<&str> = hopper.iter().map(|model| model.name.as_str()).collect();
     assert!(names.contains(&"H100 SXM") && names.contains(&"H20") && !names.contains(&"H100 NVL"), "{names:?}");
 }
+
+#[test]
+fn names_of_drivers_are_those_of_fabrics() {
+    for (log, fabric, one) in [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", true),
+        ("NVIDIA H200", "H200 SXM", true),
+        ("NVIDIA H200 NVL", "H200 SXM", false),
+        ("NVIDIA H100 PCIe", "H100 SXM", false),
+        ("NVIDIA H100 NVL", "H100 NVL", true),
+        ("NVIDIA H200", "H100 SXM", false),
+        ("NVIDIA A100-SXM4-40GB", "A100 SXM 80GB", true),
+        ("NVIDIA A100 80GB PCIe", "A100 SXM 80GB", false),
+        ("Tesla V100-SXM2-16GB", "V100 SXM2 32GB", true),
+        ("NVIDIA GH200 120GB", "GH200 96GB", true),
+        ("NVIDIA GB200", "GB200", true),
+        ("NVIDIA B200", "B200 SXM", true),
+        ("NVIDIA H20-3e", "H100 SXM", false),
+        ("AMD Instinct MI300X VF", "MI300X", true),
+        ("AMD Instinct MI355X", "H100 SXM", false),
+        ("NVIDIA L40S", "L40S", true),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090", true),
+        ("NVIDIA RTX 6000D", "RTX PRO 6000 Blackwell Server", false),
+        ("NVIDIA A100-SXM...", "A100 SXM 40GB", true),
+        ("NVIDIA H20", "H20 141GB", true),
+        ("NVIDIA X999", "x999", true),
+        ("NVIDIA X999", "H100 SXM", false),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server", true),
+    ] {
+        assert_eq!(name::can_be_one(log, fabric), one, "{log} · {fabric}");
+    }
+    assert!(name::is_of_amd("AMD Instinct MI300X VF") && name::is_of_amd("MI355X") && !name::is_of_amd("NVIDIA H100"));
+}

@@ -8,7 +8,6 @@ mod context;
 mod csv_table;
 mod error;
 mod evidence;
-mod gpu_names;
 pub mod gpu_run;
 mod library;
 pub mod manifest;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use fabricast_planner::library::Library as Modelled;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::gpus::name;
 use fabricast_topologies::{Bandwidth, Fabric};
 
 use super::entry::Entry;
 use super::{Configuration, launch_name, missing, processes_name};
-use crate::measured::{LibraryName, LogContext, LogFormat, Table, gpu_names};
+use crate::measured::{LibraryName, LogContext, LogFormat, Table};
 
 /// A table, its description and what came of both.
 pub(super) struct Given<'a> {
@@ -18,6 +19,8 @@ pub(super) struct Given<'a> {
     pub format: LogFormat,
     pub fabric: &'a Fabric,
     pub configuration: &'a Configuration,
+    /// Model of the GPUs, where the log names it and the fabric's file does not.
+    pub gpu: Option<&'a str>,
 }
 
 /// Launch mode of logs that do not name one: nccl-tests uses no graphs unless run with `-G`; other figures are taken to
@@ -40,9 +43,10 @@ pub(super) fn context(given: &Given<'_>) -> LogContext {
 
 impl Given<'_> {
     fn assumptions(&self) -> Vec<String> {
-        let Self { entry, table, format, fabric, configuration } = self;
+        let Self { entry, table, format, fabric, configuration, gpu } = self;
         let header = &table.header;
         let mut found = Vec::new();
+        found.extend(gpu.map(|gpu| format!("{gpu} (the log's GPUs)")));
         if entry.launch.is_none() && header.launch.is_none() {
             let why = if *format == LogFormat::Csv { "" } else { " (nccl-tests' default)" };
             found.push(format!("{} launch{why}", launch_name(configuration.launch)));
@@ -95,7 +99,7 @@ impl Given<'_> {
         }
         if let Some(model) = model(fabric) {
             let mut other: Vec<&str> = table.header.devices.iter().map(|device| device.model.trim()).collect();
-            other.retain(|log| !log.is_empty() && !gpu_names::can_be_one(log, model));
+            other.retain(|log| !log.is_empty() && !name::can_be_one(log, model));
             other.sort_unstable();
             other.dedup();
             if !other.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
+use fabricast_topologies::gpus::{GpuModel, name};
 use fabricast_topologies::read::{Limit, text_of_file};
 use fabricast_topologies::{Fabric, FabricRequest, Place, preset};
 
@@ -110,6 +111,29 @@ fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics
     Machines { nodes, gpus: entry.gpus.or(on_each) }
 }
 
+/// The GPUs that a log names, where the fabric's file leaves their model open and nobody else names it.
+fn gpu_of_log(
+    entry: &Entry,
+    tables: &[Table],
+    text: &str,
+    folder: &Path,
+    fabrics: &mut Fabrics,
+) -> Option<&'static str> {
+    if entry.gpu.is_some() {
+        return None;
+    }
+    let devices = tables.iter().flat_map(|table| &table.header.devices);
+    let mut models: Vec<&'static GpuModel> = devices.flat_map(|device| name::find(&device.model)).collect();
+    if models.is_empty() {
+        models = name::mentions(text).iter().flat_map(|mention| name::find(&mention.name)).collect();
+    }
+    models.dedup_by(|a, b| a.name == b.name);
+    let [only] = *models else { return None };
+    let whole = request(entry, Machines::default(), folder);
+    let fabric = fabrics.get(&whole, &entry.fabric.place).ok()?;
+    fabric.gpu_candidates().contains(&only.name).then_some(&*only.name)
+}
+
 /// Number of full hosts of a fabric that have so many ranks together; `None` where one host has as many, or they do not divide.
 fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
     let one = request(entry, Machines { nodes: Some(1), gpus: None }, folder);
@@ -151,6 +175,9 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
     if let Some(missing) = Missing::of(entry, &tables) {
         return Err(missing.error(entry, &source));
     }
+    let gpu = gpu_of_log(entry, &tables, &text, folder, fabrics);
+    let described = Entry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
+    let entry = &described;
     let mut found: Vec<Measurement> = Vec::new();
     // Tables of other collectives, where the manifest names one: for other entries, and reported.
     let mut others: Vec<Rejected> = Vec::new();
@@ -171,7 +198,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
             Err(Mismatch::Wrong(error)) => return Err(error),
         };
         check_rows(&mut table, &configuration, entry);
-        let given = Given { entry, table: &table, format, fabric: &fabric, configuration: &configuration };
+        let given = Given { entry, table: &table, format, fabric: &fabric, configuration: &configuration, gpu };
         let context = assumptions::context(&given);
         found.push(Measurement {
             place: entry.place.clone(),

@@ -19,9 +19,9 @@ mod text_tests;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 
-use super::gpu_names::is_of_amd;
 use super::table::{Clock, Header, Table};
 use super::{Library, LibraryName, Reason, size_rule};
+use fabricast_topologies::gpus::name::is_of_amd;
 
 /// The collective that a program of nccl-tests measures, by its name with or without folder.
 fn collective_of(program: &str) -> Option<Collective> {
