@@ -51,7 +51,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let names = names(&rows);
     let collectives: Vec<String> = asked.collectives.iter().map(ToString::to_string).collect();
     let title = format!("{} on {}", collectives.join(", "), fabric.name());
-    let subtitle = format!("{}, profile {}, {}", counted(ranks.len() as u64, "rank"), profile.name, mode.name());
+    let profile = super::profile_and_library(&profile, fabric);
+    let subtitle = format!("{}, profile {profile}, {}", counted(ranks.len() as u64, "rank"), mode.name());
     let written = match output.format {
         Format::Json => output::json(&rows.iter().map(RowJson::of).collect::<Vec<_>>())?,
         Format::Text => {

@@ -68,7 +68,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let answer = Answer::new(&together, groups.collect(), kind);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
-        Format::Text => answer.text(fabric.name(), &profile.name, output),
+        Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, fabric), output),
         Format::Csv => super::csv(&answer.table())?,
     };
     output.write(&text)

@@ -43,7 +43,8 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
 /// What stands above the table of an answer: which job, where, on how many ranks, at which costs.
 pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> String {
     let ranks = counted(ranks.into(), "rank");
-    format!("{source} on {} · {ranks} · profile {}", fabric.name(), profile.name)
+    let profile = super::profile_and_library(profile, fabric);
+    format!("{source} on {} · {ranks} · profile {profile}", fabric.name())
 }
 
 /// What calls may be done by: what the library can run where one is named, what the job says otherwise; a trace says nothing, and

@@ -35,9 +35,11 @@ pub mod table;
 mod trace;
 mod verified;
 
+use fabricast_planner::library::Library;
 use fabricast_reports::format::grouped;
 use fabricast_reports::table::Table;
-use fabricast_topologies::NodeId;
+use fabricast_sim::profile::Profile;
+use fabricast_topologies::{Fabric, NodeId};
 
 use crate::args::CallArgs;
 use crate::failure::Failure;
@@ -52,6 +54,14 @@ fn csv(table: &Table) -> Result<String, Failure> {
 /// `1 rank`, `8 ranks`, `1,024 links`.
 fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// The name of a profile, and that RCCL is not modelled where the GPUs are of another maker than NCCL's. Profiles of MPI
+/// libraries are valid on any GPU.
+fn profile_and_library(profile: &Profile, fabric: &Fabric) -> String {
+    let is_modelled = profile.messages.is_some() || Library::NEWEST_NCCL.runs_on(fabric, fabric.gpus());
+    let note = if is_modelled { "" } else { " · RCCL is not modelled: schedules of our own at these costs" };
+    format!("{}{note}", profile.name)
 }
 
 /// The root must be a rank.

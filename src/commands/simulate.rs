@@ -92,7 +92,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     answer.load = load::of(args.utilization_over_time, &timeline.utilization, timeline.load.as_ref(), &fabric);
     let text = match output.format {
         Format::Json => output::json(&answer)?,
-        Format::Text => answer.text(fabric.name(), &profile.name, output),
+        Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, &fabric), output),
         Format::Csv => super::csv(&answer.table(Figures::WithLabels))?,
     };
     match &args.trace {
