@@ -205,3 +205,31 @@ fn tables_of_others_are_named_for_what_they_are() {
         answered(&format!("table --check {name} --fabric hgx-h100 --nodes 8 --sizes 64KiB..64KiB"));
     }
 }
+
+/// A fabric's file that leaves the GPUs open takes them from the log's header, and the answer says so.
+#[test]
+fn logs_name_the_gpus_that_a_matrix_leaves_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let matrices = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies/cases");
+    std::fs::copy(matrices.join("a10g-8-phb.topo"), folder.path().join("f.topo")).unwrap();
+    let table = std::fs::read_to_string(logs().join("old-error-652.txt")).unwrap();
+    let header: String = (0..8)
+        .map(|rank| format!("#  Rank  {rank} Group  0 Pid  {rank} on  host-1 device  {rank} [0x1{rank}] NVIDIA A10G\n"))
+        .collect();
+    let compare = "compare log.txt --fabric f.topo --collective all_reduce --no-explain";
+    let write = |text: &str| std::fs::write(folder.path().join("log.txt"), text).unwrap();
+    write(&format!("# nThread 1 nGpus 8\n# Using devices\n{header}{}", rows_of(&table)));
+    let run = run_in(folder.path(), compare);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("assumed: A10G (the log's GPUs)"), "{}", run.stdout);
+    // Without names nothing is priced.
+    write(&rows_of(&table));
+    let run = run_in(folder.path(), &format!("{compare} --gpus 8"));
+    assert!(run.code == 2 && run.stderr.contains("--gpu-model"), "{run:?}");
+}
+
+/// The table of a log without the list of its devices.
+fn rows_of(log: &str) -> String {
+    let is_listed = |line: &str| line.contains("Rank ") || line.contains("Using devices") || line.contains("nThread");
+    log.lines().filter(|line| !is_listed(line)).map(|line| format!("{line}\n")).collect()
+}
