@@ -36,10 +36,13 @@ static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 /// not wait for it.
 pub fn stop_on_signals() {
     // Without a handler signals still end the process, only less politely.
-    let _ = ctrlc::set_handler(|| stop(INTERRUPTED));
     #[cfg(unix)]
-    if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
-        std::thread::spawn(move || signals.forever().for_each(|_| stop(TERMINATED)));
+    {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        if let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]) {
+            let code = |signal| if signal == SIGTERM { TERMINATED } else { INTERRUPTED };
+            std::thread::spawn(move || signals.forever().for_each(|signal| stop(code(signal))));
+        }
     }
 }
 

@@ -325,13 +325,9 @@ fn size_of(header: &Header) -> Option<Cut> {
     let is_zero = layout.bytes().0 == 0;
     match layout.segments() {
         _ if is_zero => None,
-        [_] => Some(Cut { full: layout.size(0), last: layout.size(0), loops: 1 }),
-        [full, last] => {
-            let is_even =
-                u128::from(full.bytes.0) * u128::from(last.parts) == u128::from(last.bytes.0) * u128::from(full.parts);
-            let (first, second) = (layout.size(0), layout.size(layout.start_of(1)));
-            Some(Cut { full: first, last: if is_even { first } else { second }, loops: 1 })
-        }
+        // An all_to_allv of equal blocks has a segment for each.
+        _ if layout.is_even() => Some(Cut { full: layout.size(0), last: layout.size(0), loops: 1 }),
+        [_, _] => Some(Cut { full: layout.size(0), last: layout.size(layout.start_of(1)), loops: 1 }),
         _ => None,
     }
 }

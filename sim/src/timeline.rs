@@ -116,6 +116,12 @@ pub enum SimulateError {
 }
 
 impl SimulateError {
+    /// Whether it has more operations or runs than are simulated.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Engine(EngineError::TooManyOperations { .. }) | Self::Lower(LowerError::TooLarge(_)))
+    }
+
     /// Whether the run was stopped from outside.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::SimulateError;
 use fabricast_sim::engine::Recording;
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::Profile;
@@ -45,7 +46,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let profile = if args.costs.profile.is_some() { setup::profile(&args.costs, fabric)? } else { Profile::ideal() };
     let given = setup::flows(path, fabric)?;
     let setting = setup::setting(fabric, &router, fabric.gpus(), &profile, &[]);
-    let outcome = watched(output, Recording::End, |watching| flows::simulate(&given, setting, watching))?;
+    let outcome = watched(output, Recording::End, |watching| flows::simulate(&given, setting, watching))
+        .map_err(|error| failure(error, path))?;
     let load = load::of(args.utilization_over_time, &outcome.utilization, Some(&outcome.load), fabric);
     let end = outcome.ends.iter().copied().max().unwrap_or_default();
     if output.format == Format::Json {
@@ -86,6 +88,21 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             let load = load.map(|load| format!("\n{}", load.text(output.look().glyphs))).unwrap_or_default();
             output.write(&format!("{}{load}", table.text(&output.look())))
         }
+    }
+}
+
+/// A failure that names the file, and the flow where one is to blame.
+fn failure(error: SimulateError, path: &Path) -> Failure {
+    let flow = match &error {
+        SimulateError::Engine(error) => flows::flow_of(error),
+        _ => None,
+    };
+    match flow {
+        Some(flow) => {
+            let number = u64::from(flow) + 1;
+            Failure::input(format!("{}: flow {number} would take over 213 days", path.display()))
+        }
+        None => Failure::from(error).of_file(path),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_planner::mix::Repeated;
 use fabricast_planner::plan::PlanRequest;
 use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::fabric::Figures;
@@ -57,6 +58,16 @@ impl Exceeded {
                 if collective == Collective::AllToAllV { Bytes(size.0 / u64::from(ranks.max(1))) } else { size };
             let buffers = buffers(collective, largest, ranks, request.buffers);
             Self::of(size, buffers, request.fabric, request.placement)
+        });
+        exceeded.min_by_key(|one| one.bytes)
+    }
+
+    /// That of the smallest call of a job that is too large.
+    pub fn by_calls(calls: &[Repeated], fabric: &Fabric) -> Option<Self> {
+        let exceeded = calls.iter().filter_map(|call| {
+            let ranks = call.devices.len() as u32;
+            let buffers = buffers(call.collective, call.bytes, ranks, BufferUse::InPlace);
+            Self::of(call.bytes, buffers, fabric, &call.devices)
         });
         exceeded.min_by_key(|one| one.bytes)
     }

@@ -84,7 +84,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     for (_, reason) in &found.left_out {
         output.warn(reason);
     }
-    let space = SearchSpace::of(&request);
+    let mut space = SearchSpace::of(&request);
+    space.add_left_out(&found.rows);
     let answer = match output.format {
         Format::Json => output::json(&PlanJson::new(
             &found,
@@ -103,20 +104,30 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
+/// Lines about schedules that are too large.
+const MOST_LEFT_OUT: usize = 6;
+
 /// Channel counts that competed, and what did not compete though it runs.
 fn searched(space: &SearchSpace) -> String {
     let mut lines = String::new();
     let counts: Vec<String> = space.channels.iter().map(u16::to_string).collect();
     let mut of_library = None;
+    let mut left_out = Vec::new();
     for one in &space.not_tried {
         match one {
             NotTried::OtherChannels => {
                 lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
             }
+            NotTried::LeftOut { .. } => left_out.push(format!("not tried: {one}\n")),
             NotTried::ManyChannels { .. } => lines.push_str(&format!("not tried: {one}\n")),
             NotTried::NotOfLibrary { library, .. } | NotTried::OutOfReach(library) => of_library = Some(library),
             NotTried::Impossible { .. } => {}
         }
+    }
+    let hidden = left_out.len().saturating_sub(MOST_LEFT_OUT);
+    lines.extend(left_out.into_iter().take(MOST_LEFT_OUT));
+    if hidden > 0 {
+        lines.push_str(&format!("not tried: {hidden} more (--format json lists them)\n"));
     }
     if let Some(library) = of_library {
         lines.push_str(&format!("not tried: strategies that {library} does not run (--format json lists them)\n"));

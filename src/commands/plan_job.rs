@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
-use fabricast_planner::mix::{self, Weighted};
+use fabricast_planner::mix::{self, Repeated, Weighted};
 use fabricast_planner::step::{Machine, Simulated};
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Table, Tone, Unit, Value};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::{Bytes, Fabric, Picos};
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
 use super::library_default;
+use super::memory::Exceeded;
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -30,6 +31,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             trace.check_ranks(ranks.len(), &source)?;
             let simulated = Simulated::new(&router, &profile, &ranks);
             let calls = mix::of_trace(&trace, &simulated);
+            warn_of_memory(&calls, &fabric, output);
             let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, None))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
         }
@@ -43,6 +45,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let curve = efficiency.on(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
             let (layout, calls) = mix::of_job(&job, &machine)?;
+            warn_of_memory(&calls, &fabric, output);
             let rows = mix::weighed(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let divided = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
@@ -75,6 +78,13 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             });
             output.write(&table.text(&output.look()))
         }
+    }
+}
+
+/// Warns of the smallest call whose buffers exceed the memory of a GPU.
+fn warn_of_memory(calls: &[Repeated], fabric: &Fabric, output: &Output) {
+    if let Some(exceeded) = Exceeded::by_calls(calls, fabric) {
+        exceeded.warn(output);
     }
 }
 

@@ -102,6 +102,9 @@ struct TriedJson {
 #[derive(Serialize)]
 struct NotTriedJson {
     collective: Option<Collective>,
+    /// Absent: of any size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Bytes>,
     algorithm: Option<&'static str>,
     /// Null: over any.
     protocols: Option<Vec<&'static str>>,
@@ -203,18 +206,40 @@ impl SearchedJson {
         let not_tried = |one: &NotTried| {
             let (collective, algorithm) = match one {
                 NotTried::Impossible { collective, algorithm, .. }
-                | NotTried::NotOfLibrary { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                | NotTried::NotOfLibrary { collective, algorithm, .. }
+                | NotTried::LeftOut { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
                 NotTried::ManyChannels { .. } | NotTried::OutOfReach(_) | NotTried::OtherChannels => (None, None),
             };
-            let protocols =
-                if let NotTried::NotOfLibrary { protocols, .. } = one { Some(names(protocols)) } else { None };
-            let channels = if let NotTried::ManyChannels { channels, .. } = one { Some(*channels) } else { None };
-            NotTriedJson { collective, algorithm, protocols, channels, reason: one.to_string() }
+            let protocols = match one {
+                NotTried::NotOfLibrary { protocols, .. } => Some(names(protocols)),
+                NotTried::LeftOut { protocol, .. } => Some(names(&[*protocol])),
+                _ => None,
+            };
+            let (channels, bytes) = match one {
+                NotTried::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
+                NotTried::LeftOut { channels, bytes, .. } => {
+                    (channels.iter().copied().map(Some).collect(), Some(*bytes))
+                }
+                _ => (vec![None], None),
+            };
+            let reason = match one {
+                NotTried::LeftOut { reason, .. } => reason.clone(),
+                _ => one.to_string(),
+            };
+            let of_channels = move |channels| NotTriedJson {
+                collective,
+                bytes,
+                algorithm,
+                protocols: protocols.clone(),
+                channels,
+                reason: reason.clone(),
+            };
+            channels.into_iter().map(of_channels).collect::<Vec<_>>()
         };
         Self {
             channels: space.channels.clone(),
             strategies: space.tried.iter().map(tried).collect(),
-            not_tried: space.not_tried.iter().map(not_tried).collect(),
+            not_tried: space.not_tried.iter().flat_map(not_tried).collect(),
         }
     }
 }

@@ -146,6 +146,12 @@ pub enum Unsupported {
     /// An all_to_allv without its matrix.
     #[error("an all_to_allv needs a matrix of at most {} ranks", Matrix::MOST_RANKS)]
     NoMatrix,
+    /// Its simulation has more runs or operations than are simulated.
+    #[error("{reason}")]
+    TooLarge {
+        /// How many, and how many are simulated.
+        reason: String,
+    },
     /// The matrix is of another call.
     #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
     OtherMatrix {

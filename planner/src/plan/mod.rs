@@ -153,6 +153,8 @@ pub struct Row {
     pub pairs: Vec<Priced>,
     /// What the library would have chosen by itself; `None` where none was asked for, or its choice is not known.
     pub library_default: Option<LibraryDefault>,
+    /// Candidates that were not simulated because no schedule of this size is possible or it is too large, each with the reason.
+    pub left_out: Vec<(Strategy, Unsupported)>,
 }
 
 /// A plan.

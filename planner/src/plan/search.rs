@@ -194,6 +194,7 @@ impl<'a> RowPlanner<'a> {
             bound: search.bound.clone(),
             pairs: vec![pick],
             library_default: Some(LibraryDefault { choice, priced: pick }),
+            left_out: Vec::new(),
         };
         Ok(priced.ok().map(row))
     }
@@ -277,6 +278,19 @@ pub(super) struct Search<'a> {
     bounds: Cow<'a, Bounds>,
     bound: Bound,
     templates: &'a Templates<'a>,
+}
+
+/// Why a strategy is left out whose simulation failed: it is too large.
+///
+/// # Errors
+/// The error, where it is another.
+fn too_large(error: PlanError) -> Result<Unsupported, PlanError> {
+    match error {
+        PlanError::Simulation { source, .. } if source.is_too_large() => {
+            Ok(Unsupported::TooLarge { reason: source.to_string() })
+        }
+        other => Err(other),
+    }
 }
 
 /// A strategy whose schedule was looked at.
@@ -385,8 +399,10 @@ impl<'a> Search<'a> {
                 continue;
             }
             if !known.is_whole() {
-                self.look_closer(strategy, known)?;
-                open.insert((known.least, strategy));
+                match self.look_closer(strategy, known) {
+                    Ok(()) => drop(open.insert((known.least, strategy))),
+                    Err(error) => rejected.push((strategy, too_large(error)?)),
+                }
                 continue;
             }
             let known_least = known.least;
@@ -401,7 +417,14 @@ impl<'a> Search<'a> {
                 };
                 let &(_, next) = open.iter().find(is_ready)?;
                 Some((next, kept.latest(next).filter(|_| picky)))
-            })?;
+            });
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    rejected.push((strategy, too_large(error)?));
+                    continue;
+                }
+            };
             match outcome {
                 Outcome::Time(priced) => kept.keep(priced),
                 // (Once too late for what it could be it is not looked at again but for something else.)
@@ -431,6 +454,7 @@ impl<'a> Search<'a> {
             bound: self.bound.clone(),
             pairs,
             library_default: None,
+            left_out: rejected,
         })
     }
 
@@ -506,13 +530,14 @@ impl<'a> Search<'a> {
         strategy: Strategy,
         watcher: Watcher<'_>,
     ) -> Result<Result<Priced, Unsupported>, PlanError> {
-        let looked = match self.look_at_all(strategy)? {
-            Ok(looked) => looked,
-            Err(why) => return Ok(Err(why)),
-        };
-        match self.simulated(strategy, &looked, None, watcher)? {
-            Outcome::Time(priced) => Ok(Ok(priced)),
-            Outcome::TooLate => Err(self.failed(strategy, EngineError::Interrupted.into())),
+        let timed = self.look_at_all(strategy).and_then(|looked| match looked {
+            Ok(looked) => self.simulated(strategy, &looked, None, watcher).map(Ok),
+            Err(why) => Ok(Err(why)),
+        });
+        match timed.or_else(|error| too_large(error).map(Err))? {
+            Err(why) => Ok(Err(why)),
+            Ok(Outcome::Time(priced)) => Ok(Ok(priced)),
+            Ok(Outcome::TooLate) => Err(self.failed(strategy, EngineError::Interrupted.into())),
         }
     }
 

@@ -7,7 +7,7 @@ use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::PlanRequest;
+use super::{PlanRequest, Row};
 use crate::algorithm::Algorithm;
 use crate::library::Library;
 use crate::strategy::{Mismatch, channel_counts, combination, least_bytes, protocols};
@@ -59,6 +59,22 @@ pub enum NotTried {
         /// The library.
         library: Library,
     },
+    /// Schedules that are not possible at this size, or are too large to be simulated.
+    #[error("{algorithm} ({protocol}, {} channels) for {collective} of {bytes}: {reason}", counts(.channels))]
+    LeftOut {
+        /// The collective.
+        collective: Collective,
+        /// The size.
+        bytes: Bytes,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocol.
+        protocol: Protocol,
+        /// Channel counts.
+        channels: Vec<u16>,
+        /// Why, for the first of them.
+        reason: String,
+    },
     /// So many channels, for calls of fewer bytes.
     #[error("{channels} channels for calls below {bytes}: many blocks cost small calls time that no profile predicts")]
     ManyChannels {
@@ -79,7 +95,45 @@ fn names(protocols: &[Protocol]) -> String {
     protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
 }
 
+fn counts(channels: &[u16]) -> String {
+    channels.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl SearchSpace {
+    /// Adds the candidates that rows left out, those of one algorithm and protocol as one.
+    pub fn add_left_out(&mut self, rows: &[Row]) {
+        for row in rows {
+            let first = self.not_tried.len();
+            for (strategy, why) in &row.left_out {
+                let of_row = self.not_tried.iter_mut().skip(first).find_map(|one| match one {
+                    NotTried::LeftOut { algorithm, protocol, channels, .. }
+                        if (*algorithm, *protocol) == (strategy.algorithm, strategy.protocol) =>
+                    {
+                        Some(channels)
+                    }
+                    _ => None,
+                });
+                match of_row {
+                    Some(channels) if channels.contains(&strategy.channels) => {}
+                    Some(channels) => channels.push(strategy.channels),
+                    None => self.not_tried.push(NotTried::LeftOut {
+                        collective: row.collective,
+                        bytes: row.bytes,
+                        algorithm: strategy.algorithm,
+                        protocol: strategy.protocol,
+                        channels: vec![strategy.channels],
+                        reason: why.to_string(),
+                    }),
+                }
+            }
+            for one in self.not_tried.iter_mut().skip(first) {
+                if let NotTried::LeftOut { channels, .. } = one {
+                    channels.sort_unstable();
+                }
+            }
+        }
+    }
+
     /// The space of a request. What its restriction leaves out by name is not listed.
     #[must_use]
     pub fn of(request: &PlanRequest<'_>) -> Self {

@@ -152,6 +152,7 @@ mod tests {
             bound: Bound { time: Picos(1), transfer: Picos(1), set_by: BoundSource::Latency },
             pairs,
             library_default: None,
+            left_out: Vec::new(),
         }
     }
 

@@ -103,7 +103,9 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         (times, header): (u16, &Header),
     ) -> Result<Option<Found>, SimulateError> {
-        if strategy.channels > self.roomy_channels {
+        // Templates of an all_to_allv are those of equal blocks.
+        let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
+        if strategy.channels > self.roomy_channels || is_uneven {
             return Ok(None);
         }
         let room = self.room(call, strategy, header);

@@ -211,7 +211,8 @@ impl Rhythm {
         let more = (greatest(with * own.chunks, replicas) / some - own.chunks).clamp(0.0, room);
         let mean = if is_always { own.tokens() } else { load.requests + with / some * (each - 1.0) };
         let times = 1.0 + more / own.chunks;
-        let decode = if is_always { own.decode } else { (own.decode - more).max(0.0) };
+        // Where there is room for more chunks no request waits: each has its prompt taken or is answered. Where the budget binds, `more` is 0.
+        let decode = (own.decode - more).max(0.0);
         let prefill = own.prefill * times;
         let beyond_mean = decode + prefill - mean;
         Self {
@@ -373,6 +374,23 @@ mod tests {
         fn quiet_of_all(&self, load: &Load) -> f64 {
             if self.quiet == 0.0 { 0.0 } else { self.steps() - load.requests / self.with_prompts.ending }
         }
+    }
+
+    /// Two replicas whose requests just leave a step without prompts, and just do not: the fullest answers as many in its steps with prompts.
+    #[test]
+    fn replicas_in_step_answer_alike_where_quiet_steps_end() {
+        let load = |output: f64| Load { prompt: 50.0, output, requests: 40.0, budget: 8192.0, ..few() };
+        let [quiet, always] = [40.0, 40.0 - 1e-9].map(|output| Rhythm::of(&load(output)));
+        let [before, after] = [&quiet, &always].map(|rhythm| rhythm.in_step(&load(40.0), 2.0).with_prompts);
+        assert!(
+            (before.decode - after.decode).abs() < 1e-6 && (before.tokens() - after.tokens()).abs() < 1e-6,
+            "{before:?} {after:?}"
+        );
+        assert!(after.decode < always.with_prompts.decode);
+    }
+
+    fn few() -> Load {
+        Load { prompt: 1.0, output: 1.0, requests: 1.0, budget: 1.0, beginnings: Beginnings::Spread }
     }
 
     #[test]

@@ -216,15 +216,17 @@ fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     if layout.is_even() {
         return work(of_a, 0) == work(of_b, 0);
     }
-    match (stretches(header, of_a, a), stretches(header, of_b, b)) {
+    let passed = |walk, run| stretches(header, walk, run, usize::MAX);
+    match (passed(of_a, a), passed(of_b, b)) {
         (Some(at_a), Some(at_b)) => at_a == at_b,
         _ => a.len <= MOST_OPERATIONS && (0..a.len).all(|i| work(of_a, i) == work(of_b, i)),
     }
 }
 
 /// The stretches of equal chunks that a run passes, each with the first operation in it, where the run goes up through the
-/// buffer, a chunk each; `None` where it does not. At most one entry for each operation, however many segments there are.
-fn stretches(header: &Header, walk: Walk, run: &Run) -> Option<Vec<(usize, u64)>> {
+/// buffer, a chunk each; `None` where it does not, or passes more than `most`. At most one entry for each operation, however many segments
+/// there are.
+pub(super) fn stretches(header: &Header, walk: Walk, run: &Run, most: usize) -> Option<Vec<(usize, u64)>> {
     let (layout, len) = (&header.layout, u64::from(run.len));
     let goes_up = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
     let first = u64::from(walk.at(0) % layout.chunks().max(1));
@@ -235,7 +237,7 @@ fn stretches(header: &Header, walk: Walk, run: &Run) -> Option<Vec<(usize, u64)>
     }
     let mut passed = Vec::new();
     let mut operation = 0;
-    loop {
+    while passed.len() < most {
         let stretch = layout.stretch_of((first + step * operation) as u32);
         passed.push((stretch, operation));
         let next = layout.next_stretch(stretch).filter(|_| step > 0);
@@ -244,6 +246,7 @@ fn stretches(header: &Header, walk: Walk, run: &Run) -> Option<Vec<(usize, u64)>
             None => return Some(passed),
         }
     }
+    None
 }
 
 #[cfg(test)]
@@ -355,7 +358,7 @@ mod tests {
             dst: walk,
             span: 1,
         };
-        let passed = |len, walk: Walk| stretches(&header, walk, &run(len, walk));
+        let passed = |len, walk: Walk| stretches(&header, walk, &run(len, walk), usize::MAX);
         assert_eq!(passed(4, Walk::linear(2_000_000, 1)), Some(vec![(1_000_000, 0), (1_000_001, 2)]));
         assert_eq!(passed(5, Walk::linear(9, 3)), Some(vec![(4, 0), (6, 1), (7, 2), (9, 3), (10, 4)]));
         assert_eq!(passed(7, Walk::fixed(9)), Some(vec![(4, 0)]));

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::Survey;
 use super::network::{Crossing, Message};
+use super::pieces::{Pieces, RunWork};
 use crate::engine::{Order, Pace, PerOp};
 use crate::profile::{
     BlockWork, Deed, Fate, Kept, LaneSpeed, MessageCosts, NetworkCosts, Profile, ProtocolCosts, Role, Shared,
@@ -136,41 +137,53 @@ impl Tasks {
 pub(super) enum Efforts {
     /// All the same.
     Same(OneEffort),
+    /// By pieces.
+    Pieces {
+        /// The pieces.
+        pieces: Pieces,
+        /// One for each.
+        each: Vec<OneEffort>,
+    },
     /// One by one.
     Each(Vec<OneEffort>),
 }
 
 impl Efforts {
     /// Of one operation.
-    pub fn lane(&self, index: u32) -> Option<u64> {
+    fn at(&self, index: u32) -> Option<&OneEffort> {
         match self {
-            Self::Same(one) => one.lane,
-            Self::Each(each) => each.get(index as usize).and_then(|one| one.lane),
+            Self::Same(one) => Some(one),
+            Self::Pieces { pieces, each } => each.get(pieces.index_of(index)),
+            Self::Each(each) => each.get(index as usize),
         }
+    }
+
+    /// The costs that differ, in order.
+    fn distinct(&self) -> &[OneEffort] {
+        match self {
+            Self::Same(one) => std::slice::from_ref(one),
+            Self::Pieces { each, .. } | Self::Each(each) => each,
+        }
+    }
+
+    /// What one operation takes of its lane for each byte.
+    pub fn lane(&self, index: u32) -> Option<u64> {
+        self.at(index).and_then(|one| one.lane)
     }
 
     /// What one operation costs if it leaves its host.
     pub fn crossing(&self, index: u32) -> Crossing {
-        match self {
-            Self::Same(one) => one.crossing,
-            Self::Each(each) => each.get(index as usize).map(|one| one.crossing).unwrap_or_default(),
-        }
+        self.at(index).map(|one| one.crossing).unwrap_or_default()
     }
 
     /// Whether all operations cost the same on the way to another host.
     pub fn cross_alike(&self) -> bool {
-        match self {
-            Self::Same(_) => true,
-            Self::Each(each) => each.windows(2).all(|pair| pair[0].crossing == pair[1].crossing),
-        }
+        self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
     }
 
     /// Whether all operations take the same of their lane.
     pub fn is_even(&self) -> bool {
-        match self {
-            Self::Same(_) => true,
-            Self::Each(each) => each.windows(2).all(|pair| pair[0].lane == pair[1].lane),
-        }
+        self.distinct().windows(2).all(|pair| pair[0].lane == pair[1].lane)
     }
 }
 
@@ -236,7 +249,7 @@ impl<'a> Effort<'a> {
         &self,
         run: &Run,
         task: Task,
-        work: PerOp,
+        work: &RunWork,
         payload: impl Fn(u32) -> Bytes,
         on_wire: impl Fn(u32) -> Work,
     ) -> Efforts {
@@ -244,9 +257,12 @@ impl<'a> Effort<'a> {
             return Efforts::Same(self.of(task, Bytes(0), Work(0)));
         }
         let at = |i: u32| self.of(task, payload(i), on_wire(i));
-        match work {
-            PerOp::Same(_) => Efforts::Same(at(0)),
-            PerOp::Each(_) => Efforts::Each((0..run.len).map(at).collect()),
+        match (work.work, &work.pieces) {
+            (PerOp::Same(_), _) => Efforts::Same(at(0)),
+            (PerOp::Each(_), Some(pieces)) => {
+                Efforts::Pieces { pieces: pieces.clone(), each: pieces.starts().map(at).collect() }
+            }
+            (PerOp::Each(_), None) => Efforts::Each((0..run.len).map(at).collect()),
         }
     }
 

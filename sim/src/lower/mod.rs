@@ -16,6 +16,7 @@ mod network;
 mod one_rank;
 mod partners;
 mod passages;
+mod pieces;
 mod reaches;
 mod sent;
 mod together;
@@ -45,6 +46,7 @@ pub(crate) use network::{Crossing, Latency};
 pub use one_rank::OneRank;
 use partners::Partners;
 use passages::Passages;
+use pieces::{Pieces, Ranges, RunWork};
 use reaches::{Reaches, Results};
 pub use sent::sent;
 use together::Together;
@@ -211,14 +213,14 @@ fn add_party(
             let role = effort.role(rank, run, dependencies, survey);
             let task = Effort::task(run, (role, order), partners.of(program, rank, number as u32));
             let task = task.sharing(together.of(number as u32)).ending(fates.of(number));
-            let on_wire = |i: u32| workload.works[work.entry(i)];
+            let on_wire = |i: u32| workload.works[work.work.entry(i)];
             let efforts = match &mut tables.tasks {
-                None => effort.of_run(run, task, work, |i| passages.framing().payload(on_wire(i)), on_wire),
+                None => effort.of_run(run, task, &work, |i| passages.framing().payload(on_wire(i)), on_wire),
                 Some(tasks) => Efforts::Same(effort.stand_in(tasks, task, run.span)),
             };
             let reaches = Reaches::of(&header.call, survey.results, (rank, run), dependencies);
             let reaches = passages.reaches(header, rank, run, reaches);
-            let passage = passages.of_run((rank, run), (&reaches, &efforts), work, workload)?;
+            let passage = passages.of_run((rank, run), (&reaches, &efforts), &work, workload)?;
             let pace = tables.paces_of(&efforts, start, &mut workload.paces);
             waits.clear();
             for &dependency in dependencies {
@@ -232,7 +234,7 @@ fn add_party(
                     waits.push(edge);
                 }
             }
-            let added = workload.add_run(WorkRun { len: run.len, passage, work, pace }, &waits);
+            let added = workload.add_run(WorkRun { len: run.len, passage, work: work.work, pace }, &waits);
             if let Some(standing) = in_line.of(run, order, &mut tables.lines, workload) {
                 workload.stand(added, standing);
             }
@@ -320,6 +322,8 @@ impl Survey {
 struct Tables {
     works: FxHashMap<Work, u32>,
     paces: FxHashMap<Pace, u32>,
+    work_ranges: Ranges<Work>,
+    pace_ranges: Ranges<Pace>,
     /// Which capacities there are already.
     shared: Shared,
     /// Lines numbered so far.
@@ -335,6 +339,13 @@ impl Tables {
     fn paces_of(&mut self, efforts: &Efforts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
         match efforts {
             Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(start), paces)),
+            Efforts::Pieces { pieces, each } => {
+                let values = pieces.with_values(each.iter().map(|effort| effort.pace(start)));
+                match values[..] {
+                    [(pace, _)] => PerOp::Same(self.pace(pace, paces)),
+                    _ => PerOp::Each(self.pace_ranges.in_list(values, paces)),
+                }
+            }
             Efforts::Each(each) => {
                 let first = paces.len() as u32;
                 paces.extend(each.iter().map(|effort| effort.pace(start)));
@@ -358,19 +369,29 @@ impl Tables {
     }
 
     /// What the operations of a run put on the wire.
-    fn work_of(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> PerOp {
+    fn work_of(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> RunWork {
         if !run.kind.moves_data() || run.len == 0 {
-            return PerOp::Same(self.work(Work(0), works));
+            return RunWork::same(self.work(Work(0), works));
         }
         let sized_by = sized_by(run);
         let work_at = |i: u32| framing.on_wire(payload(header, sized_by.at(i), run.span));
         let first = work_at(0);
-        if is_surely_even(header, run) || (1..run.len).all(|i| work_at(i) == first) {
-            return PerOp::Same(self.work(first, works));
+        if is_surely_even(header, run) {
+            return RunWork::same(self.work(first, works));
+        }
+        if let Some(pieces) = Pieces::of(header, run) {
+            let values = pieces.with_values(pieces.starts().map(work_at));
+            return match values[..] {
+                [(all, _)] => RunWork::same(self.work(all, works)),
+                _ => RunWork { work: PerOp::Each(self.work_ranges.in_list(values, works)), pieces: Some(pieces) },
+            };
+        }
+        if (1..run.len).all(|i| work_at(i) == first) {
+            return RunWork::same(self.work(first, works));
         }
         let offset = works.len() as u32;
         works.extend((0..run.len).map(work_at));
-        PerOp::Each(offset)
+        RunWork { work: PerOp::Each(offset), pieces: None }
     }
 }
 

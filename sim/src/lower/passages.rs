@@ -10,6 +10,7 @@ use super::capacities::{Capacities, Shared};
 use super::devices::{Codes, Devices, Flavour, LaneUse, Legs, Trip};
 use super::effort::Efforts;
 use super::network::Crossing;
+use super::pieces::{Ranges, RunWork};
 use super::reaches::{Reaches, RunReaches, Touched};
 use super::{Framing, LowerError, Resource, Setting, Traffic};
 use crate::engine::{Passage, PerOp, Workload};
@@ -48,6 +49,8 @@ pub(super) struct Passages<'a> {
     /// Entries of the workload's passages, for the rank at hand: hardly any is shared between ranks.
     known: FxHashMap<Key, u32>,
     last: Option<(Key, u32)>,
+    /// Ranges of the workload's passages, for the rank at hand.
+    ranges: Ranges<u32>,
     traffic: Traffic,
 }
 
@@ -83,6 +86,7 @@ impl<'a> Passages<'a> {
             devices: Devices::for_schedule(setting, header, capacities),
             known: FxHashMap::default(),
             last: None,
+            ranges: Ranges::default(),
             traffic,
         })
     }
@@ -94,6 +98,7 @@ impl<'a> Passages<'a> {
     /// The next rank begins.
     pub(super) fn next_rank(&mut self) {
         self.known.clear();
+        self.ranges.clear();
     }
 
     /// What the operations of a run reach for outside the devices, if they would for this in host memory.
@@ -111,7 +116,7 @@ impl<'a> Passages<'a> {
         &mut self,
         (rank, run): (Rank, &Run),
         (reaches, efforts): (&RunReaches, &Efforts),
-        work: PerOp,
+        work: &RunWork,
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
         if run.len == 0 {
@@ -130,22 +135,41 @@ impl<'a> Passages<'a> {
             return self.passage(nowhere, workload).map(PerOp::Same);
         }
         let is_even = efforts.is_even() && efforts.cross_alike();
-        if (run.peer.is_fixed() && reaches.is_same() && is_even) || run.len == 1 {
+        let is_one_way = run.peer.is_fixed() && reaches.is_same();
+        if (is_one_way && is_even) || run.len == 1 {
             let entry = self.passage(self.key((rank, run), 0, (reaches, efforts)), workload)?;
-            let work_at = |i| workload.works[work.entry(i)].0;
-            let total = match work {
-                PerOp::Same(_) => work_at(0) * u128::from(run.len),
-                PerOp::Each(_) => (0..run.len).map(work_at).sum(),
-            };
-            self.count(workload.passages.get(entry as usize), Work(total), &workload.system);
+            let total = work.total(run.len, &workload.works);
+            self.count(workload.passages.get(entry as usize), total, &workload.system);
             return Ok(PerOp::Same(entry));
+        }
+        if let Some(pieces) = work.pieces.as_ref().filter(|_| is_one_way) {
+            let mut entries = Vec::new();
+            for (start, len) in pieces.starts().zip(pieces.lengths()) {
+                let entry = self.passage(self.key((rank, run), start, (reaches, efforts)), workload)?;
+                let total = Work(workload.works[work.work.entry(start)].0 * u128::from(len));
+                self.count(workload.passages.get(entry as usize), total, &workload.system);
+                entries.push(entry);
+            }
+            let values = pieces.with_values(entries.into_iter());
+            let table = &mut workload.passages;
+            let first = self.ranges.find_or_add(values, |values| {
+                let first = table.len() as u32;
+                for &(entry, len) in values {
+                    let passage = table.get(entry as usize);
+                    for _ in 0..len {
+                        table.push(passage);
+                    }
+                }
+                first
+            });
+            return Ok(PerOp::Each(first));
         }
         let before = workload.passages.len() as u32;
         let entries = (0..run.len)
             .map(|i| self.passage(self.key((rank, run), i, (reaches, efforts)), workload))
             .collect::<Result<Vec<_>, _>>()?;
         for (i, &entry) in (0..).zip(&entries) {
-            self.count(workload.passages.get(entry as usize), workload.works[work.entry(i)], &workload.system);
+            self.count(workload.passages.get(entry as usize), workload.works[work.work.entry(i)], &workload.system);
         }
         // Passages that were all new lie side by side already.
         if entries.iter().copied().eq(before..before + run.len) {

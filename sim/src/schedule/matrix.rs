@@ -101,6 +101,10 @@ impl Matrix {
         if ranks == 0 || ranks > Self::MOST_RANKS {
             return Err(MatrixError::Ranks { ranks: ranks.into() });
         }
+        let blocks = u64::from(ranks).pow(2);
+        if total.0.is_multiple_of(blocks) {
+            return Self::new(ranks, vec![total.0 / blocks; (ranks as usize).pow(2)]);
+        }
         let ones = vec![1; (ranks as usize).pow(2)];
         Self::new(ranks, ones).map(|even| even.scaled(total))
     }

@@ -28,13 +28,16 @@ pub(super) fn mark(rows: &mut [Compared]) {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<Compared> = sweep.iter().filter_map(|&number| rows.get(number)).cloned().collect();
         // What disturbs a call makes it longer: rows that are too slow first, and those that are too fast next to the others.
-        let slow: Vec<Option<Picos>> =
-            (0..points.len()).map(|place| outlier(&points, place, Side::Slow, &[])).collect();
+        let slow: Vec<Option<Picos>> = neighbours(&points, &[])
+            .iter()
+            .zip(&points)
+            .map(|(&near, row)| outlier(row, near, (Side::Slow, points.len())))
+            .collect();
+        let sound = neighbours(&points, &slow);
         for (place, &number) in sweep.iter().enumerate() {
-            let found = slow.get(place).copied().flatten().or_else(|| outlier(&points, place, Side::Fast, &slow));
-            if let Some(row) = rows.get_mut(number) {
-                row.outlier = found;
-            }
+            let (Some(&near), Some(row)) = (sound.get(place), rows.get_mut(number)) else { continue };
+            let found = slow.get(place).copied().flatten();
+            row.outlier = found.or_else(|| outlier(row, near, (Side::Fast, points.len())));
         }
     }
 }
@@ -46,16 +49,33 @@ enum Side {
     Fast,
 }
 
-/// Returns the time nearest to a row's that its neighbours allow, where the row is an outlier on a side of them; rows that are known to be outliers are
-/// no neighbours. The sweep is in the order of sizes.
-fn outlier(sweep: &[Compared], place: usize, side: Side, known: &[Option<Picos>]) -> Option<Picos> {
-    let row = sweep.get(place)?;
+/// The nearest smaller and the nearest larger row of a sweep.
+type Near<'a> = [Option<&'a Compared>; 2];
+
+/// Returns the neighbours of each row of a sweep in the order of sizes; rows that are known to be outliers are no neighbours, and rows of
+/// one size say nothing of each other.
+fn neighbours<'a>(sweep: &'a [Compared], known: &[Option<Picos>]) -> Vec<Near<'a>> {
+    let mut found: Vec<Near<'a>> = Vec::with_capacity(sweep.len());
     let is_sound = |place: usize| known.get(place).copied().flatten().is_none();
-    // Rows of the same size say nothing of each other here.
-    let others = || sweep.iter().enumerate().filter(|(place, _)| is_sound(*place)).map(|(_, other)| other);
-    let before = others().take_while(|other| other.bytes < row.bytes).last();
-    let after = others().find(|other| other.bytes > row.bytes);
-    let enough = sweep.len() >= LEAST_ROWS;
+    let mut before = None;
+    for size in sweep.chunk_by(|a, b| a.bytes == b.bytes) {
+        let first = found.len();
+        found.extend(size.iter().map(|_| [before, None]));
+        before = size.iter().enumerate().rfind(|(place, _)| is_sound(first + place)).map(|(_, row)| row).or(before);
+    }
+    let (mut after, mut end) = (None, sweep.len());
+    for size in sweep.chunk_by(|a, b| a.bytes == b.bytes).rev() {
+        let first = end - size.len();
+        found.iter_mut().take(end).skip(first).for_each(|near| near[1] = after);
+        after = size.iter().enumerate().find(|(place, _)| is_sound(first + place)).map(|(_, row)| row).or(after);
+        end = first;
+    }
+    found
+}
+
+/// Returns the time nearest to a row's that its neighbours allow, where the row is an outlier on a side of them in a sweep of so many rows.
+fn outlier(row: &Compared, [before, after]: Near<'_>, (side, rows): (Side, usize)) -> Option<Picos> {
+    let enough = rows >= LEAST_ROWS;
     let allowed = match (before, after, side) {
         (Some(before), Some(after), _) => between(before, row, after, side),
         (None, Some(after), Side::Slow) if enough => slower_than(row, after.measured),
@@ -157,6 +177,25 @@ mod tests {
         // However much faster a smaller call is, or slower a larger one.
         assert_eq!(found(16, &[1, 60, 120, 900]), [false; 4]);
         assert_eq!(found(2, &[9, 1]), [false; 2]);
+    }
+
+    /// Neighbours by their definition: the nearest sound rows of other sizes.
+    #[test]
+    fn neighbours_are_the_nearest_sound_rows_of_other_sizes() {
+        let sizes = [8u64, 8, 16, 32, 32, 32, 64, 64, 128];
+        let sweep: Vec<Compared> =
+            (0u64..).zip(sizes).map(|(place, bytes)| row(bytes, 1 + place, 1, Algorithm::Ring)).collect();
+        for unsound in 0u32..1 << sizes.len() {
+            let known: Vec<Option<Picos>> =
+                (0..sizes.len()).map(|place| (unsound >> place & 1 == 1).then_some(Picos(1))).collect();
+            let sound = || sweep.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(row, _)| row);
+            for (own, near) in sweep.iter().zip(neighbours(&sweep, &known)) {
+                let before = sound().filter(|other| other.bytes < own.bytes).last();
+                let after = sound().find(|other| other.bytes > own.bytes);
+                let times = |rows: Near<'_>| rows.map(|row| row.map(|row| row.measured));
+                assert_eq!(times(near), times([before, after]));
+            }
+        }
     }
 
     #[test]

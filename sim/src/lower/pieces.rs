@@ -1,0 +1,124 @@
+//! Pieces of runs: consecutive operations that move equally much.
+//!
+//! A call of many loops ends in smaller chunks, so that its runs have two pieces of many operations each. Costs are then worked out once
+//! for each piece, and runs with equal values share one range of a table, instead of an entry for each of their operations.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::channels::stretches;
+use super::sized_by;
+use crate::engine::PerOp;
+use crate::quantity::Work;
+use crate::schedule::{Header, Run};
+
+/// Most pieces of a run that are told apart; with more each operation has a value of its own.
+const MOST_PIECES: usize = 16;
+
+/// First operations of the pieces of a run; the first is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    starts: Vec<u32>,
+    len: u32,
+}
+
+/// Amounts that the operations of a run put on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct RunWork {
+    /// In the table of works.
+    pub work: PerOp,
+    /// Where they differ from operation to operation and there are few pieces.
+    pub pieces: Option<Pieces>,
+}
+
+impl Pieces {
+    /// The pieces of a run that moves single chunks up through the buffer; `None` for other runs and where there are many.
+    pub fn of(header: &Header, run: &Run) -> Option<Self> {
+        let starts: Vec<u32> =
+            stretches(header, sized_by(run), run, MOST_PIECES)?.into_iter().map(|(_, first)| first as u32).collect();
+        Some(Self { starts, len: run.len })
+    }
+
+    /// First operation of each piece.
+    pub fn starts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.starts.iter().copied()
+    }
+
+    /// Numbers of operations of the pieces.
+    pub fn lengths(&self) -> impl Iterator<Item = u32> + '_ {
+        let ends = self.starts().skip(1).chain([self.len]);
+        self.starts().zip(ends).map(|(start, end)| end.saturating_sub(start))
+    }
+
+    /// The piece of an operation.
+    pub fn index_of(&self, operation: u32) -> usize {
+        self.starts.partition_point(|&start| start <= operation).saturating_sub(1)
+    }
+
+    /// Values of pieces with the number of operations that have each, neighbours with equal values as one.
+    pub fn with_values<T: PartialEq>(&self, values: impl Iterator<Item = T>) -> Vec<(T, u32)> {
+        let mut joined: Vec<(T, u32)> = Vec::with_capacity(self.starts.len());
+        for (value, len) in values.zip(self.lengths()) {
+            match joined.last_mut() {
+                Some((last, count)) if *last == value => *count += len,
+                _ => joined.push((value, len)),
+            }
+        }
+        joined
+    }
+}
+
+impl RunWork {
+    /// All operations move the same.
+    pub fn same(entry: u32) -> Self {
+        Self { work: PerOp::Same(entry), pieces: None }
+    }
+
+    /// What all of its operations move.
+    pub fn total(&self, len: u32, works: &[Work]) -> Work {
+        let at = |i: u32| works.get(self.work.entry(i)).map_or(0, |work| work.0);
+        Work(match (self.work, &self.pieces) {
+            (PerOp::Same(_), _) => at(0) * u128::from(len),
+            (PerOp::Each(_), Some(pieces)) => {
+                pieces.starts().zip(pieces.lengths()).map(|(start, len)| at(start) * u128::from(len)).sum()
+            }
+            (PerOp::Each(_), None) => (0..len).map(at).sum(),
+        })
+    }
+}
+
+/// Ranges of a table by their values: each value with the number of its entries.
+#[derive(Debug)]
+pub(super) struct Ranges<T>(FxHashMap<Vec<(T, u32)>, u32>);
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+impl<T: Eq + Hash> Ranges<T> {
+    /// First entry of the range with these values; `add` adds one that is new, and returns its first entry.
+    pub fn find_or_add(&mut self, values: Vec<(T, u32)>, add: impl FnOnce(&[(T, u32)]) -> u32) -> u32 {
+        *self.0.entry(values).or_insert_with_key(|values| add(values))
+    }
+
+    /// Forgets all ranges.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<T: Copy + Eq + Hash> Ranges<T> {
+    /// The same in a table that is a list.
+    pub fn in_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
+        self.find_or_add(values, |values| {
+            let first = table.len() as u32;
+            for &(value, count) in values {
+                table.extend(std::iter::repeat_n(value, count as usize));
+            }
+            first
+        })
+    }
+}
