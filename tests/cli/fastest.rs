@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run::json;
+use crate::run::{json, run};
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap()
@@ -58,4 +58,23 @@ fn what_is_not_tried_is_said() {
     let left = kernels["searched"]["not_tried"].as_array().unwrap();
     let channels: Vec<&Value> = left.iter().map(|one| &one["channels"]).filter(|one| !one.is_null()).collect();
     assert_eq!(channels, [64, 128]);
+}
+
+/// Schedules of more chunks than are simulated leave the plan to the others, and are named with the reason.
+#[test]
+fn schedules_that_are_too_large_are_named_as_not_tried() {
+    let call = "plan --fabric hgx-h100 --collective all_reduce --bytes 100TiB";
+    let plan = run(&format!("{call} --format json"));
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    let left = plan["searched"]["not_tried"].as_array().unwrap();
+    let ring: Vec<&Value> =
+        left.iter().filter(|one| one["algorithm"] == "ring" && one["protocols"][0] == "simple").collect();
+    assert!(!ring.is_empty(), "{left:?}");
+    for one in ring {
+        assert!(text(one, "reason").contains("chunks are too many") && one["channels"].is_u64(), "{one}");
+        assert_eq!(one["bytes"], 100u64 << 40);
+    }
+    assert_eq!(plan["rows"][0]["protocol"], "symmetric");
+    let shown = run(call);
+    assert!(shown.stdout.contains("not tried: ring (simple, 1, 2, 4, 8, 16, 24, 32 channels)"), "{}", shown.stdout);
 }

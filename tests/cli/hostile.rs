@@ -171,3 +171,23 @@ fn calibrations_that_cannot_be() {
         .unwrap();
     refused(folder.path(), "calibrate one.toml", "one.toml:1");
 }
+
+#[test]
+fn flows_that_end_too_late_are_named_with_their_file() {
+    let text = "src,dst,bytes,start_us\ngpu0,gpu1,1KiB,0\ngpu0,gpu1,1PiB,0\n";
+    let folder = folder(&[("late.csv", text.into())]);
+    let slow = "simulate --fabric gh200 --slow gpu0-gpu1=0.000001 --flows late.csv";
+    refused(folder.path(), slow, "late.csv: flow 2 would take over 213 days");
+}
+
+#[test]
+fn jobs_whose_buffers_exceed_the_memory_warn() {
+    let text = "collective,bytes,ranks\nall_reduce,1MiB,0-7\nall_reduce,100GiB,0-7\nall_reduce,1TiB,0-7\n";
+    let folder =
+        folder(&[("large.csv", text.into()), ("small.csv", "collective,bytes,ranks\nall_reduce,1MiB,0-7\n".into())]);
+    let warned = |file: &str| run_in(folder.path(), &format!("plan --fabric hgx-h100 --job {file}"));
+    let large = warned("large.csv");
+    assert_eq!(large.code, 0, "{large:?}");
+    assert!(large.stderr.starts_with("warning: a call of 100 GiB needs buffers of 100 GiB on gpu0"), "{large:?}");
+    assert_eq!(warned("small.csv").stderr, "");
+}

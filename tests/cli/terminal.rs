@@ -214,9 +214,18 @@ fn written_files_are_visible_too() {
         let (code, text) = shown(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
         assert_eq!(code, 0, "{arguments}: {text}");
     }
-    for name in
-        ["plan.svg", "plan.txt", "plan.json", "out.txt", "steps.svg", "f.svg", "again.toml", "f.csv", "report.html"]
-    {
+    for name in [
+        "trace.json",
+        "plan.svg",
+        "plan.txt",
+        "plan.json",
+        "out.txt",
+        "steps.svg",
+        "f.svg",
+        "again.toml",
+        "f.csv",
+        "report.html",
+    ] {
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(!text.contains(is_hidden), "{name}");
     }
@@ -228,4 +237,61 @@ fn written_files_are_visible_too() {
     };
     assert_eq!(name("again.toml"), format!("f{NAME}"));
     assert_eq!(name("f.toml"), format!("f{NAME}"));
+}
+
+/// Names that reach each file of a study's folder: of candidates, jobs, devices and calls.
+#[test]
+fn files_of_a_study_are_visible() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("f.toml", &spec());
+    write("calls.csv", &format!("collective,bytes,ranks,name\nall_reduce,1MiB,0-1,{NAME}\n").replace('\r', ""));
+    write(
+        "study.toml",
+        &format!(
+            "[[candidate]]\nname = \"c{ID}\"\nfabric = \"f.toml\"\n[[candidate]]\nname = \"d{ID}\"\nfabric = \"f.toml\"\n\
+             [[job]]\nname = \"j{ID}\"\nkind = \"trace\"\nfile = \"calls.csv\"\n"
+        ),
+    );
+    let arguments = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for words in ["study study.toml -o out", "study study.toml -o out", "study study.toml --shard 1/2 -o part"] {
+        let words = arguments(words);
+        let (code, text) = shown(folder.path(), &words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(code, 0, "{words:?}: {text}");
+    }
+    let mut names: Vec<String> = Vec::new();
+    for part in ["out", "part"] {
+        for entry in std::fs::read_dir(folder.path().join(part)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let hidden = text.find(is_hidden);
+            assert!(hidden.is_none(), "{}: byte {hidden:?}", path.display());
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(text.contains("pwn") || name == "shard.json", "{name} repeats no name");
+            names.push(name);
+        }
+    }
+    names.sort();
+    let all = ["index.html", "ranking.csv", "ranking.txt", "results.json", "runs.jsonl", "runs.jsonl", "shard.json"];
+    assert_eq!(names, all);
+}
+
+/// A PNG holds its size, its density and its pixels: no text of files.
+#[test]
+fn pictures_of_pixels_hold_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f.toml"), spec()).unwrap();
+    let plan = "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB --chart plan.png";
+    let (code, text) = shown(folder.path(), &plan.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 0, "{text}");
+    let bytes = std::fs::read(folder.path().join("plan.png")).unwrap();
+    let mut rest = &bytes[8..];
+    let mut kinds = Vec::new();
+    while rest.len() >= 12 {
+        let length = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
+        kinds.push(String::from_utf8(rest[4..8].to_vec()).unwrap());
+        rest = &rest[12 + length..];
+    }
+    kinds.dedup();
+    assert_eq!(kinds, ["IHDR", "pHYs", "IDAT", "IEND"]);
 }

@@ -31,6 +31,7 @@ mod network;
 mod nvls;
 mod one_rank;
 mod parties;
+mod pieces;
 mod pipelines;
 mod sharing;
 mod spread;

@@ -16,6 +16,7 @@ use super::ahead::{Ahead, Limited};
 use super::kept::Kept;
 use super::least::LeastTimes;
 use super::measured::{self, Measurements};
+use super::space::too_large;
 use super::templates::{Found, Templates};
 use super::{
     Busiest, Effort, LibraryDefault, Plan, PlanError, PlanRequest, Preference, Priced, Row, between, beyond, default,
@@ -278,19 +279,6 @@ pub(super) struct Search<'a> {
     bounds: Cow<'a, Bounds>,
     bound: Bound,
     templates: &'a Templates<'a>,
-}
-
-/// Why a strategy is left out whose simulation failed: it is too large.
-///
-/// # Errors
-/// The error, where it is another.
-fn too_large(error: PlanError) -> Result<Unsupported, PlanError> {
-    match error {
-        PlanError::Simulation { source, .. } if source.is_too_large() => {
-            Ok(Unsupported::TooLarge { reason: source.to_string() })
-        }
-        other => Err(other),
-    }
 }
 
 /// A strategy whose schedule was looked at.

@@ -7,8 +7,8 @@ use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::{PlanRequest, Row};
-use crate::algorithm::Algorithm;
+use super::{PlanError, PlanRequest, Row};
+use crate::algorithm::{Algorithm, Unsupported};
 use crate::library::Library;
 use crate::strategy::{Mismatch, channel_counts, combination, least_bytes, protocols};
 
@@ -93,6 +93,16 @@ pub enum NotTried {
 
 fn names(protocols: &[Protocol]) -> String {
     protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Reason for leaving a strategy out whose simulation is too large; other errors are returned.
+pub(super) fn too_large(error: PlanError) -> Result<Unsupported, PlanError> {
+    match error {
+        PlanError::Simulation { source, .. } if source.is_too_large() => {
+            Ok(Unsupported::TooLarge { reason: source.to_string() })
+        }
+        other => Err(other),
+    }
 }
 
 fn counts(channels: &[u16]) -> String {
@@ -195,5 +205,40 @@ impl SearchSpace {
                 .extend(many.map(|&channels| NotTried::ManyChannels { channels, bytes: least_bytes(channels) }));
         }
         self.not_tried.push(NotTried::OtherChannels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_sim::SimulateError;
+    use fabricast_sim::engine::EngineError;
+    use fabricast_sim::lower::LowerError;
+    use fabricast_sim::schedule::ScheduleError;
+
+    use super::*;
+    use crate::strategy::Strategy;
+
+    #[test]
+    fn only_simulations_that_are_too_large_are_left_out() {
+        let strategy = Strategy {
+            algorithm: Algorithm::Ring,
+            protocol: Protocol::Simple,
+            channels: 1,
+            threads: None,
+            chunk: None,
+        };
+        let failed = |source: SimulateError| {
+            too_large(PlanError::Simulation {
+                strategy,
+                collective: Collective::AllReduce,
+                bytes: Bytes(1),
+                source: Box::new(source),
+            })
+        };
+        let operations = failed(EngineError::TooManyOperations { operations: 1 << 30 }.into());
+        assert!(operations.is_ok_and(|why| why.to_string().contains("1073741824 operations")));
+        assert!(failed(LowerError::TooLarge(ScheduleError::TooManyRuns).into()).is_ok());
+        assert!(failed(EngineError::Interrupted.into()).is_err());
+        assert!(failed(EngineError::TooLong { run: 0, index: 0 }.into()).is_err());
     }
 }

@@ -6,6 +6,7 @@
 //! its outcome, as they are written) detects damage that leaves JSON: an outcome under another run's key is one. Lines of an earlier
 //! format, whose sum covered the outcome alone, are counted and dropped; their runs are made again.
 
+use fabricast_topologies::visible::visible_in_strings;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -59,7 +60,7 @@ pub struct JournalError {
     pub message: String,
 }
 
-/// A run as a line, with its end.
+/// A run as a line, with its end. Hidden characters are escaped before the sum is taken, which is that of the outcome as it is written.
 ///
 /// # Errors
 /// None that a run could bring about.
@@ -68,11 +69,11 @@ pub fn line(run: &Run) -> Result<String, serde_json::Error> {
         Outcome::Done(row) => Written::Done(row.clone()),
         Outcome::Refused(why) => Written::Refused(why.clone()),
     };
-    let outcome = serde_json::value::to_raw_value(&outcome)?;
+    let outcome = RawValue::from_string(visible_in_strings(&serde_json::to_string(&outcome)?).into_owned())?;
     let mut line =
         Line { run: FORMAT, key: run.key.to_string(), title: run.title.clone(), sum: String::new(), outcome };
     line.sum = line.checksum();
-    Ok(format!("{}\n", serde_json::to_string(&line)?))
+    Ok(format!("{}\n", visible_in_strings(&serde_json::to_string(&line)?)))
 }
 
 impl Line {

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::visible::{is_hidden, visible_in_strings};
 
 use super::lines::Lines;
 use super::{Argument, Counter, TraceSpan};
@@ -23,6 +24,14 @@ impl<'a, L: Lines> Events<'a, L> {
     fn end_line(&mut self, at: Option<Picos>) {
         self.lines.line(at, &self.text);
         self.text.clear();
+    }
+
+    /// Writes a text as a string of JSON without hidden characters.
+    fn string(&mut self, text: &str) -> io::Result<()> {
+        if !text.contains(is_hidden) {
+            return Ok(serde_json::to_writer(&mut self.text, text)?);
+        }
+        self.text.write_all(visible_in_strings(&serde_json::to_string(text)?).as_bytes())
     }
 
     /// Names a process and gives it its place.
@@ -53,12 +62,12 @@ impl<'a, L: Lines> Events<'a, L> {
                 if number > 0 {
                     self.text.write_all(b",")?;
                 }
-                serde_json::to_writer(&mut self.text, key)?;
+                self.string(key)?;
                 self.text.write_all(b":")?;
                 match argument {
                     Argument::Number(number) => write!(self.text, "{number}")?,
                     Argument::Time(time) => write!(self.text, "{}", exact_micros(*time))?,
-                    Argument::Text(text) => serde_json::to_writer(&mut self.text, text.as_ref())?,
+                    Argument::Text(text) => self.string(text)?,
                 }
             }
             self.text.write_all(b"}")?;
@@ -83,13 +92,13 @@ impl<'a, L: Lines> Events<'a, L> {
 
     fn complete(&mut self, pid: u32, tid: u32, name: &str, start: Picos, end: Picos) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"X","pid":{pid},"tid":{tid},"name":"#)?;
-        serde_json::to_writer(&mut self.text, name)?;
+        self.string(name)?;
         write!(self.text, r#","ts":{},"dur":{}"#, exact_micros(start), exact_micros(end - start))
     }
 
     fn counter(&mut self, pid: u32, name: &str, at: Picos, percent: f64) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"C","pid":{pid},"name":"#)?;
-        serde_json::to_writer(&mut self.text, name)?;
+        self.string(name)?;
         write!(self.text, r#","ts":{},"args":{{"percent":{percent}}}}}"#, exact_micros(at))?;
         self.end_line(Some(at));
         Ok(())

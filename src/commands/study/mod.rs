@@ -16,6 +16,7 @@ use fabricast_planner::study::cases::{Case, Cases};
 use fabricast_planner::study::{self, Run, Watch};
 use fabricast_reports::table::Look;
 use fabricast_topologies::FabricRequest;
+use fabricast_topologies::visible::visible_lines;
 
 use crate::args::StudyArgs;
 use crate::failure::Failure;
@@ -64,7 +65,7 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let files = [
         ("results.json", output::json(&answer)?),
         ("index.html", page::OfFirst::new(study, &answer, fabrics).page(&answer).html()),
-        ("ranking.txt", text::page(&answer, &Look::default())),
+        ("ranking.txt", visible_lines(&text::page(&answer, &Look::default())).into_owned()),
         ("ranking.csv", super::csv(&results::csv(&answer))?),
     ];
     write(folder, &runs, &files, output)
