@@ -1,17 +1,20 @@
 //! Templates: what is folded once for many sizes says what each size's own simulation says.
 
+use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::Protocol;
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::template::{Outline, Template};
 use fabricast_sim::timeline::Utilization;
+use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::generators::Case;
 use crate::network;
-use crate::worlds::{World, orders, scenes};
+use crate::worlds::{Plant, World, orders, scenes};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
@@ -68,6 +71,34 @@ proptest! {
             prop_assert_eq!(found.busiest.filter(|one| one.1 > 0.0), busiest.filter(|one| one.1 > 0.0));
             let least = template.least(generator.header(), other.blocks(), &world.profile);
             prop_assert!(least.is_none_or(|least| least <= found.end), "{least:?} and {:?}", found.end);
+        }
+    }
+}
+
+/// A template of one channel says what schedules of more channels take, where a rank has messages for more peers than one channel
+/// serves at once: eleven, and a block eight.
+#[test]
+fn templates_of_one_channel_hold_for_exchanges_of_many() {
+    let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();
+    let world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(fabric) };
+    let (router, placement) = (world.router(), world.placement());
+    let setting =
+        Setting { fabric: &world.fabric, router: &router, placement: &placement, profile: &world.profile, delays: &[] };
+    for collective in [Collective::AllToAll, Collective::AllToAllV] {
+        let exchange = |channels: u16| {
+            let bytes = Bytes(if collective == Collective::AllToAllV { 12 * 12 * 100_003 } else { 12 * 100_003 });
+            let call = Call { collective, bytes, ranks: 12, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            let shape = Shape { channels, ranks_per_node: 4, ..Shape::new(call, Protocol::Simple) };
+            Case { algorithm: Algorithm::Direct, shape }.generator()
+        };
+        let outline = Outline::of(&*exchange(1), setting).unwrap();
+        let template = Template::of(&outline, Protocol::Simple, 1, setting).unwrap().unwrap();
+        for channels in [1, 2, 4] {
+            let generator = exchange(channels);
+            assert!(template.is_exact() && template.fits(generator.header(), channels));
+            let found = template.run(generator.header(), channels, &world.profile, Watch::default()).unwrap();
+            let whole = world.timed(&*generator, Folding::Off, None).unwrap();
+            assert_eq!(found.end, whole.time - whole.launch, "{collective} on {channels}");
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Effort<'a> {
     collective: Collective,
     buffers: BufferUse,
     peers_at_once: u16,
+    /// Peers that a block has messages for at once.
+    most_partners: u32,
     /// Ranks for which a switch combines.
     team: u64,
 }
@@ -55,7 +57,7 @@ pub(crate) struct Task {
     half: u8,
     /// How many follow each other to a peer.
     turns: u32,
-    /// How many peers the block has messages for at once, where ranks exchange data in pairs.
+    /// Peers of the block's messages that wait for nothing, where ranks exchange data in pairs.
     partners: u32,
     /// What else is done in the same passes.
     shared: Shared,
@@ -209,6 +211,7 @@ impl<'a> Effort<'a> {
             collective: header.call.collective,
             buffers: header.call.buffers,
             peers_at_once: header.peers_at_once(),
+            most_partners: most_partners(header),
             team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
@@ -313,6 +316,7 @@ impl<'a> Effort<'a> {
     /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
     pub fn of(&self, task: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
         let Task { kind, role, order, half, turns, partners, shared, fate } = task;
+        let partners = partners.min(self.most_partners);
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, kept: self.kept(role, deed), shared, bytes, threads };
@@ -388,7 +392,12 @@ impl<'a> Effort<'a> {
 }
 
 /// The works of a block of sends that run at once (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
-pub(super) const WORKS_OF_BLOCK: u32 = 8;
+const WORKS_OF_BLOCK: u32 = 8;
+
+/// Peers that a block of a schedule has messages for at once, at most.
+pub(super) fn most_partners(header: &Header) -> u32 {
+    u32::from(header.channels).saturating_mul(WORKS_OF_BLOCK).max(1)
+}
 
 /// Bytes that a [`Work`] holds, rounded up.
 pub(crate) fn whole_bytes(work: Work) -> Bytes {

@@ -3,8 +3,12 @@
 
 use rustc_hash::FxHashSet;
 
-use super::effort::WORKS_OF_BLOCK;
+use super::effort::most_partners;
 use crate::schedule::{Dependency, Header, Program, Rank};
+
+/// Peers of a channel that are counted at least: as many as 128 channels have messages for at once. A template of few channels stands for
+/// schedules of more, which take more peers at once.
+const COUNTED: u32 = 1024;
 
 /// Peers by channel, of one rank.
 #[derive(Debug, Default)]
@@ -24,7 +28,7 @@ impl Partners {
         }
         self.counted.clear();
         self.of_channel.resize(usize::from(header.channels), 0);
-        let most = u32::from(header.channels).saturating_mul(WORKS_OF_BLOCK).max(1);
+        let most = most_partners(header).max(COUNTED);
         for (number, run) in (0..).zip(program.runs()) {
             let waits = program.dependencies(number as usize);
             let begins = run.kind.is_transfer() && waits_for_nobody(rank, number, waits);
