@@ -149,7 +149,7 @@ fn known(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let mut builder = FabricBuilder::reopen(fabric);
     match gpu {
         Some(model) => gpus::assume(&mut builder, model)?,
-        None => gpus::identify(&mut builder),
+        None => gpus::identify_capability(&mut builder),
     }
     Ok(builder.finish())
 }

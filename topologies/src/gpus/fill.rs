@@ -131,15 +131,30 @@ pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()
 /// Finds out which GPUs a machine's own file describes, fills in what follows, and says what was assumed. The models that
 /// remain possible become the fabric's candidates.
 pub(crate) fn identify(builder: &mut FabricBuilder) {
-    identify_of(builder, Vendor::Nvidia);
+    identify_of(builder, Vendor::Nvidia, Filled::Figures);
+}
+
+/// As [`identify`], of a spec, whose own figures count: only the compute capability is filled in, without which nothing can
+/// be priced.
+pub(crate) fn identify_capability(builder: &mut FabricBuilder) {
+    identify_of(builder, Vendor::Nvidia, Filled::Capability);
+}
+
+/// Figures that an identified GPU gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    /// All that its candidates have, and NVLS of their switches.
+    Figures,
+    /// Its compute capability.
+    Capability,
 }
 
 /// As [`identify`], of a file that AMD's tools wrote.
 pub(crate) fn identify_amd(builder: &mut FabricBuilder) {
-    identify_of(builder, Vendor::Amd);
+    identify_of(builder, Vendor::Amd, Filled::Figures);
 }
 
-fn identify_of(builder: &mut FabricBuilder, vendor: Vendor) {
+fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
     complete(builder);
     let gpus: Vec<(NodeId, GpuFigures)> =
         builder.ids().into_iter().filter_map(|id| gpu_figures(builder, id).map(|figures| (id, figures))).collect();
@@ -189,6 +204,13 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor) {
             first.name
         ));
         builder.gpu_candidates(candidates.iter().map(|model| model.name.clone()).collect());
+    }
+    if filled == Filled::Capability {
+        for (id, figures) in nameless {
+            let known = GpuFigures { compute_capability: Some(first.compute_capability), ..figures };
+            builder.describe(id, Figures::Gpu(Arc::new(known)));
+        }
+        return;
     }
     for (id, figures) in nameless {
         let known = GpuFigures { model: figures.model.clone(), memory: figures.memory, ..figures_of(figures, first) };

@@ -8,7 +8,7 @@ mod fill;
 pub mod name;
 
 pub use evidence::{Evidence, Vendor};
-pub(crate) use fill::{assume, complete, generation, identify, identify_amd, of_pci_id};
+pub(crate) use fill::{assume, complete, generation, identify, identify_amd, identify_capability, of_pci_id};
 
 use std::sync::OnceLock;
 

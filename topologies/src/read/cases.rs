@@ -167,10 +167,10 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
     // What the spec states stays.
     assert_eq!(figures.memory, Some(crate::Bytes(96_000_000_000)));
     assert!(fabric.node(fabric.find("sw").unwrap()).figures.multicasts());
-    // Without a model the links tell the generation, as in a matrix; switches of unknown GPUs promise nothing.
+    // Without a model the links tell the generation, as in a matrix; all other figures are the spec's own.
     let silent = text.replace("model = \"H100 SXM\"\n", "");
     let hopper = read(&silent);
-    assert_eq!((capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.multicasts()), (Some(90), true));
+    assert_eq!((capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.multicasts()), (Some(90), false));
     assert!(hopper.warnings().iter().any(|warning| warning.contains("taken for Hopper by 18 NVLinks")));
     let silent = silent.replace("memory = \"96 GB\"\n", "");
     let open = read(&silent.replace("lanes = 18\nbandwidth = \"450 GB/s\"", "bandwidth = \"450 GB/s\""));
