@@ -78,7 +78,7 @@ pub(super) const HELD: [Held; 9] = [
     held(Work::Training, (100..=103, ANY), (&["B200", "GB200", "GB300"], BRIDGE), (41, [3.8, 8.8], 1.2)),
     held(Work::TrainingExperts, (90..=90, ANY), (&["H100"], BRIDGE), (7, [31.3, 61.1], -25.8)),
     held(Work::TrainingExperts, (100..=103, 0..=8), (&["B200"], BRIDGE), (6, [32.3, 62.0], -32.3)),
-    held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), (&["GB200", "GB300"], BRIDGE), (13, [4.5, 26.8], -2.4)),
+    held(Work::TrainingExperts, (100..=103, 9..=u32::MAX), (&["GB200", "GB300"], BRIDGE), (13, [8.8, 23.6], -2.4)),
     held(Work::Serving, (90..=90, ANY), (&["H100", "H200"], TENSORRT), (67, [4.0, 10.4], -0.1)),
     held(Work::Serving, (100..=103, ANY), (&["B200", "GB200"], TENSORRT), (50, [4.8, 13.6], -2.1)),
     held(
