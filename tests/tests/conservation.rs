@@ -222,9 +222,15 @@ impl<'a> Ledger<'a> {
         let path = self.router.route_among(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
         let fabric = &self.world.fabric;
         let by_nvlink = |hop: &Hop| fabric.link(hop.link).kind == LinkKind::Nvlink;
+        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
+        let leaves = hops.iter().any(|hop| is_network(fabric.link(hop.link).kind));
+        let by_sms = self.schedule.header().protocol != Protocol::CopyEngine && !leaves;
         for hop in &hops {
             let bytes = on_wire * hop.share.fraction();
-            passed.push((Resource::Link(hop.link), bytes));
+            // GPUs that load and store over PCIe send smaller packets, which take more of the link.
+            let is_packed = by_sms && fabric.link(hop.link).kind == LinkKind::Pcie;
+            let part = if is_packed { self.world.profile.links.pcie_peers } else { 1.0 };
+            passed.push((Resource::Link(hop.link), bytes / part));
             let at = fabric.ends(hop.link).1;
             passed.push((Resource::Crossbar(at), bytes));
             // A GPU that relays over NVLink has the bytes written to its memory and read again.
@@ -233,8 +239,7 @@ impl<'a> Ledger<'a> {
                 passed.push((Resource::Memory(at), 2.0 * bytes));
             }
         }
-        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-        if hops.iter().any(|hop| is_network(self.world.fabric.link(hop.link).kind)) {
+        if leaves {
             passed.push((Resource::Proxy(device(from)), self.of_proxy(op, payload)));
         }
         for cpu in path.staging.cpus() {

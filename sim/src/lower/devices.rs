@@ -329,10 +329,10 @@ impl<'a> Devices<'a> {
             for hop in &hops {
                 let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
                 let share = share_of(hop);
-                let coefficient = if by_sms && is_pcie { peers.stretched(share) } else { share };
-                self.add(Resource::Link(hop.link), coefficient, system);
+                let on_link = if by_sms && is_pcie { peers.stretched(share) } else { share };
+                self.add(Resource::Link(hop.link), on_link, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
-                self.add(Resource::Crossbar(into), coefficient, system);
+                self.add(Resource::Crossbar(into), share, system);
             }
             for (relay, share) in router.relays(&hops, trip.to) {
                 self.add(Resource::Memory(relay), COPY_MEMORY_USES * part_of(share), system);
