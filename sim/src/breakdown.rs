@@ -73,7 +73,7 @@ const PASSES: [Optional; 7] = [
 
 /// What links reach: bytes take the longer the less it is. What a protocol's framing adds (`wire_efficiency`), and what of
 /// NVLink multicast does not reach, is part of the link's.
-const LINKS: [Named<LinkEfficiency, f64>; 5] = [
+const LINKS: [Named<LinkEfficiency, f64>; 6] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
     ("pcie", |links| &mut links.pcie),

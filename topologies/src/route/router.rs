@@ -353,7 +353,7 @@ impl<'f> Router<'f> {
         way.exit.bandwidth.min(middle).min(self.tail(way).0)
     }
 
-    /// Keeps as many ports of neighbours as there are own ones: the widest.
+    /// Keeps as many ports of neighbours as there are own ones, the same ones towards all others.
     fn take_stand_ins(
         &self,
         ways: &mut Vec<Candidate>,
@@ -365,7 +365,7 @@ impl<'f> Router<'f> {
         }
         let device = |port: u32| self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node);
         let key =
-            |way: &Candidate| (Reverse(self.narrowest(way)), self.latency(way), stand_ins.place(device(port(way))));
+            |way: &Candidate| (stand_ins.place(device(port(way))), Reverse(self.narrowest(way)), self.latency(way));
         let mut ranked: Vec<_> = ways.iter().map(|way| (key(way), port(way))).collect();
         ranked.sort_unstable();
         let mut taken: Vec<u32> = Vec::new();

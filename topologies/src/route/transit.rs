@@ -91,8 +91,7 @@ type KindKey = (u32, Vec<u32>, Vec<NodeId>);
 impl Router<'_> {
     /// Where traffic between `devices` may pass, kind by kind of island, in order of the first island. It is what the
     /// routes of all pairs pass, or somewhat more; of several equal ways, all. Where NVLinks join only some of
-    /// the devices, ways without them count too, as does everybody's way by any NIC that one of them uses: software may choose them,
-    /// and after a failure they are what is left.
+    /// the devices, ways without them count too: software may choose them, and after a failure they are what is left.
     #[must_use]
     pub fn transits(&self, devices: &[NodeId]) -> Vec<Transit> {
         self.transits_of(devices, MOST_PAIRS, Surveyed::OneOfTwins)
@@ -106,9 +105,6 @@ impl Router<'_> {
             self.choose_ways(&mut kinds, &participants);
         } else {
             self.take_best_ways(&mut kinds);
-        }
-        for kind in &mut kinds {
-            self.take_ways_of_neighbours(kind);
         }
         kinds.into_iter().map(|kind| self.transit(kind, surveyed)).collect()
     }
@@ -231,20 +227,6 @@ impl Router<'_> {
                     kinds[a].between_islands = shorter(kinds[a].between_islands, latency);
                 }
             }
-        }
-    }
-
-    /// The ways of each device by the ports that others of its island use: software may choose them (`NCCL_CROSS_NIC`, or another
-    /// rank's NIC), and without its own NIC a device has no others.
-    fn take_ways_of_neighbours(&self, kind: &mut Kind) {
-        let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { return };
-        let ports = |ways: &BTreeSet<(u32, u32)>| ways.iter().map(|way| way.1).collect::<BTreeSet<u32>>();
-        let (out, back) = (ports(&kind.exits), ports(&kind.entries));
-        for &device in &kind.devices {
-            let leads = |port: &&u32| exit(shape, device, **port, &self.options).is_some();
-            kind.exits.extend(out.iter().filter(leads).map(|&port| (device, port)));
-            let leads = |port: &&u32| entry(shape, device, **port, &self.options).is_some();
-            kind.entries.extend(back.iter().filter(leads).map(|&port| (device, port)));
         }
     }
 
