@@ -62,7 +62,7 @@ fn the_critical_path_goes_from_rank_to_rank() {
 fn a_long_path_is_a_short_table_that_adds_up() {
     let slow: String = (0..8).map(|gpu| format!(" --slow gpu{gpu}->nvswitch0=0.{}", 9 - gpu)).collect();
     let flags = format!(
-        "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --profile ideal --bytes 64MiB --critical-path{slow}"
+        "simulate --fabric hgx-h200 --collective all_reduce --algorithm tree --channels 2 --profile ideal --bytes 64MiB --critical-path{slow}"
     );
     let text = run(&flags).stdout;
     let table: Vec<&str> = text.split("critical path: ").nth(1).unwrap().lines().skip(3).collect();

@@ -66,7 +66,13 @@ fn the_slow_link_binds_and_costs_bandwidth() {
     let (whole, slow) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
     assert_eq!(slow["binds"], "nvswitch0->gpu6");
     assert!(number(&slow, "/time_us") > 1.5 * number(&whole, "/time_us"));
-    let lost = |of: &Value| number(of, "/cost_us/bandwidth") + number(of, "/cost_us/waiting");
+    // (Messages that queue for the slow link hide the latency of the others.)
+    let lost = |of: &Value| {
+        ["bandwidth", "waiting", "latency"]
+            .map(|of_what| number(of, &format!("/cost_us/{of_what}")))
+            .iter()
+            .sum::<f64>()
+    };
     let (time, cost) = (number(&slow, "/time_us") - number(&whole, "/time_us"), lost(&slow) - lost(&whole));
     assert!((time - cost).abs() < 1e-6, "{time} {cost}");
 }
@@ -93,5 +99,6 @@ fn background_traffic_costs_waiting() {
     let (whole, beside): (Value, Value) = (json(RING), serde_json::from_str(&run.stdout).unwrap());
     assert_eq!(beside["binds"], "gpu0->nvswitch0");
     let gain = |key: &str| number(&beside, key) - number(&whole, key);
-    assert!(gain("/time_us") > 100.0 && (gain("/cost_us/waiting") - gain("/time_us")).abs() < 1e-6, "{beside:#}");
+    let gained = gain("/cost_us/waiting") + gain("/cost_us/latency");
+    assert!(gain("/time_us") > 100.0 && (gained - gain("/time_us")).abs() < 1e-6, "{beside:#}");
 }

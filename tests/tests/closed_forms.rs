@@ -5,7 +5,7 @@
 //! transfer up to a picosecond, and a shared rate down by less than 10⁻³ B/s; nothing else. Messages of a channel to one
 //! peer go one after the other: where a step has several of them, each is rounded up ([`in_a_row`]).
 
-use fabricast_planner::algorithm::facts::{Count, Time, facts};
+use fabricast_planner::algorithm::facts::{Count, Facts, Time, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -89,9 +89,14 @@ fn is_rounded_up(
     Ok(())
 }
 
-/// More transfers than steps, at most, that follow each other: a connection carries no block twice.
+/// More transfers than steps, at most, that follow each other where a rank sends so many blocks.
 fn in_a_row(blocks: u32) -> u32 {
     blocks
+}
+
+/// Buffers that the busiest rank sends, or that it receives from all others.
+fn bytes_sent(facts: &Facts, count: Count) -> f64 {
+    (facts.sent.of)(count).max(1.0)
 }
 
 proptest! {
@@ -117,7 +122,8 @@ proptest! {
             let exact = steps * setup.latency() + (bytes.of)(count) * setup.whole();
             let time = setup.time(&setup.case(facts.algorithm, facts.collective, root));
             let sharers = setup.ranks * u32::from(setup.channels);
-            let transfers = steps as u32 + in_a_row(setup.ranks);
+            // (Of a buffer, as many blocks as ranks.)
+            let transfers = steps as u32 + in_a_row((bytes_sent(&facts, count) * f64::from(setup.ranks)).ceil() as u32);
             let checked = is_rounded_up(time, exact, transfers, sharers, setup.bandwidth);
             prop_assert!(checked.is_ok(), "{} {}: {:?}", facts.algorithm, facts.collective, checked);
         }

@@ -181,8 +181,8 @@ proptest! {
     /// Other names, and another order of vertices and links in the file, change nothing.
     #[test]
     fn names_and_order_do_not_matter(scene in scenes(16), order in orders(), keys in vec(any::<u32>(), 64)) {
-        // A choice by hash is one by name; links out of service are left out of a spec.
-        let scene = Scene { ecmp: Ecmp::Averaged, ..scene };
+        // A choice by hash is one by name; links out of service are left out of a spec, and copies are built as slow as they are.
+        let scene = Scene { ecmp: Ecmp::Averaged, slow: vec![], ..scene };
         let world = scene.world();
         prop_assume!(world.fabric.links().all(|(id, link)| link.failed == world.fabric.link(id.reverse()).failed));
         let shuffled = Orders::shuffled(&world.fabric, &keys);
