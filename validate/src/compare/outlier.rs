@@ -190,7 +190,7 @@ mod tests {
                 (0..sizes.len()).map(|place| (unsound >> place & 1 == 1).then_some(Picos(1))).collect();
             let sound = || sweep.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(row, _)| row);
             for (own, near) in sweep.iter().zip(neighbours(&sweep, &known)) {
-                let before = sound().filter(|other| other.bytes < own.bytes).last();
+                let before = sound().rfind(|other| other.bytes < own.bytes);
                 let after = sound().find(|other| other.bytes > own.bytes);
                 let times = |rows: Near<'_>| rows.map(|row| row.map(|row| row.measured));
                 assert_eq!(times(near), times([before, after]));
