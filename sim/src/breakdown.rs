@@ -160,9 +160,9 @@ pub fn breakdown<E>(
         MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"))
             || LETTERS
                 .iter()
-                .filter(|(name, _)| *name != "progress")
+                .filter(|(name, _)| !["progress", "copy_out"].contains(name))
                 .any(|(name, _)| part.name == format!("message.{name}"))
-            || ["message.copy_out_rate", "message.copy_in_rate"].contains(&&*part.name)
+            || part.name == "message.copy_in_rate"
     };
     let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
     // Of chains that take turns, the latency of the one that has most of it.

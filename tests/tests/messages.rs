@@ -87,18 +87,31 @@ proptest! {
         let (latency, rate) = path(&world);
         let time = |time: Picos| time.0 as f64;
         let at = |rate: Bandwidth| bytes as f64 / (rate.0 as f64 * 1e-12);
-        let waits = if bytes <= messages.eager_limit.0 {
-            time(messages.copy_out) + at(messages.copy_out_rate) + time(messages.copy_in) + at(messages.copy_in_rate)
+        let (waits, copies) = if bytes <= messages.eager_limit.0 {
+            let out = time(messages.copy_out) + at(messages.copy_out_rate);
+            (time(messages.copy_in) + at(messages.copy_in_rate), out)
         } else {
             let launch = if nodes == 1 { time(messages.launch) } else { 0.0 };
-            2.0 * (time(messages.control) + latency) + launch
+            (2.0 * (time(messages.control) + latency) + launch, 0.0)
         };
-        let flows = (bytes as f64 / rate).max(time(messages.progress));
+        let flows = (bytes as f64 / rate).max(time(messages.progress) + copies);
         let expected = time(messages.post) + waits + latency + flows;
         let found = exchanged(&world, bytes);
         // What a byte takes of the process is rounded up.
         let rounding = expected * 1e-6 + bytes as f64 * 1_000.0 / WHOLE as f64 + 10.0;
         prop_assert!((found - expected).abs() <= rounding, "{found} instead of {expected}");
+    }
+
+    /// A process copies the messages that it sends to all others one after the other.
+    #[test]
+    fn small_messages_to_many_take_the_sum_of_their_copies(messages in costs(Sums::Host), ranks in 2u32..=8, block in 1u64..2_000) {
+        prop_assume!(block <= messages.eager_limit.0);
+        let world = world("hgx-h200", (1, ranks), messages, RouteOptions::default());
+        let case = case(&world, Collective::AllToAll, Algorithm::Direct, block * u64::from(ranks));
+        let found = world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64;
+        let copy = (messages.progress + messages.copy_out).0 as f64
+            + block as f64 / (messages.copy_out_rate.0 as f64 * 1e-12);
+        prop_assert!(found >= f64::from(ranks - 1) * copy * (1.0 - 1e-6) - 10.0, "{found} {copy}");
     }
 
     #[test]

@@ -13,14 +13,15 @@
 //! In the words of the engine, a message of c bytes over a path of latency L takes
 //!
 //! ```text
-//! eager:       post + copy_out + c ÷ copy_out_rate + L + copy_in + c ÷ copy_in_rate, then c at its share of the links
+//! eager:       post + L + copy_in + c ÷ copy_in_rate, then c at its share of the links
 //! rendezvous:  post + 2·(control + L) + L, then c at its share of the links
 //!              + launch, where a copy engine moves it
 //!              + 2·launch and what fills the pipeline with its first fragment, where it rests in host memory
 //! ```
 //!
 //! and so much of the time of the sending rank's process: `progress` for each message, and for each fragment of one that
-//! rests. Messages of no bytes (barriers) come from host memory: post + L.
+//! rests, and copy_out + c ÷ copy_out_rate for an eager one, which the process copies itself (a linear all_to_all of eager messages
+//! takes that for each of them). Messages of no bytes (barriers) come from host memory: post + L.
 //!
 //! **Sums.** Open MPI adds on the CPU. Where [`Sums::Host`] says so, a collective that reduces is copied to host memory as a
 //! whole, done there (messages are then copied by the processes at `host_rate`, eager ones twice), and copied back. These
@@ -103,10 +104,7 @@ impl MessageCosts {
         let asked = Picos(2 * (self.control.0 + path.0));
         let more = match (self.is_eager(bytes), ends, carried) {
             _ if bytes.0 == 0 => Picos::ZERO,
-            (true, Ends::Devices, _) => {
-                let out = self.copy_out + time(bytes, self.copy_out_rate);
-                out + self.copy_in + time(bytes, self.copy_in_rate)
-            }
+            (true, Ends::Devices, _) => self.copy_in + time(bytes, self.copy_in_rate),
             // From the sender's bounce buffer to the receiver's memory.
             (true, Ends::Hosts, _) => time(bytes, self.host_rate),
             (false, Ends::Hosts, _) | (false, Ends::Devices, Carried::ByNic) => asked,
@@ -116,10 +114,13 @@ impl MessageCosts {
         self.post + more
     }
 
-    /// How long the sending process is busy with a message.
+    /// How long the sending process is busy with a message from GPU memory.
     #[must_use]
     pub fn busy(&self, bytes: Bytes, carried: Carried) -> Picos {
-        let rests = carried == Carried::ByWayOfHosts && !self.is_eager(bytes);
+        if self.is_eager(bytes) {
+            return self.progress + self.copy_out + time(bytes, self.copy_out_rate);
+        }
+        let rests = carried == Carried::ByWayOfHosts;
         let parts = if rests { bytes.0.div_ceil(self.fragment.0.max(1)) } else { 1 };
         Picos(self.progress.0.saturating_mul(parts))
     }
@@ -154,7 +155,7 @@ mod tests {
     fn the_size_decides_what_a_message_waits_for() {
         let of = |bytes, ends, carried| COSTS.latency(Bytes(bytes), Picos(5), ends, carried).0;
         assert_eq!(of(0, Ends::Devices, Carried::ByEngine), 1);
-        assert_eq!(of(1_000, Ends::Devices, Carried::ByNic), 1 + 10 + 1_000 + 100 + 2_000);
+        assert_eq!(of(1_000, Ends::Devices, Carried::ByNic), 1 + 100 + 2_000);
         assert_eq!(of(1_000, Ends::Hosts, Carried::ByNic), 1 + 10_000);
         let asked = 1 + 2 * 1_005;
         assert_eq!(of(1_001, Ends::Devices, Carried::ByEngine), asked + 10_000);
@@ -164,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_busy_with_every_fragment() {
+    fn a_process_is_busy_with_every_fragment_and_copies_small_messages() {
         assert_eq!(COSTS.busy(Bytes(1 << 20), Carried::ByNic), Picos(7));
         assert_eq!(COSTS.busy(Bytes((1 << 20) + 1), Carried::ByWayOfHosts), Picos(7 * 257));
-        assert_eq!(COSTS.busy(Bytes(1_000), Carried::ByWayOfHosts), Picos(7));
+        assert_eq!(COSTS.busy(Bytes(1_000), Carried::ByWayOfHosts), Picos(7 + 10 + 1_000));
     }
 }
