@@ -31,7 +31,7 @@
 //! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside an NVSwitch) add
 //! nothing. So a bound is that of a fabric under its routing. A failure opens no way that did not count before it: NVLinks by
 //! which ranks relay are those by which they send for themselves; where NVLinks join only some GPUs, PCIe counts beside them. (Where every
-//! two GPUs have an NVLink, the PCIe that stands in for one is no wider; nor is the NIC of a neighbour that stands in for an own one.)
+//! two GPUs have an NVLink, the PCIe that stands in for one is no wider. A lost NIC may still open some: docs/failures.md.)
 //! Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;

@@ -36,7 +36,7 @@ struct Ticket {
 struct Line {
     /// Who waits, in order.
     waiting: VecDeque<Ticket>,
-    /// How many have flowed, or flow.
+    /// Number of operations that have flowed, or flow.
     passed: u32,
     /// Whether one flows.
     flows: bool,
@@ -46,8 +46,8 @@ struct Line {
     is_noted: bool,
 }
 
-/// How often an operation's line was passed before it.
-pub(super) type Positions = ByOperation;
+/// By operation: the number of others that passed its line before.
+type Positions = ByOperation;
 
 /// Who goes first.
 #[derive(Clone, Debug)]
@@ -73,27 +73,22 @@ impl Lines {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
-    /// The same, of which [`Lines::positions`] are kept.
-    pub(super) fn seen(workload: &Workload) -> Self {
+    /// Such lines whose order is recorded for [`Lines::repeated`].
+    pub(super) fn recorded(workload: &Workload) -> Self {
         let seen = Some(Positions::new(workload, 0));
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
     }
 
-    /// Lines in an order that is known.
-    pub(super) fn in_order(workload: &Workload, positions: Positions) -> Self {
-        Self::with(workload, Rule::Known(positions))
+    /// Lines in the order in which these were passed, where it was recorded.
+    pub(super) fn repeated(self, workload: &Workload) -> Self {
+        match self.rule {
+            Rule::FirstCome { seen: Some(seen), .. } => Self::with(workload, Rule::Known(seen)),
+            rule => Self::with(workload, rule),
+        }
     }
 
     fn with(workload: &Workload, rule: Rule) -> Self {
         Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), rule }
-    }
-
-    /// In which order lines were passed, where that was kept.
-    pub(super) fn positions(self) -> Option<Positions> {
-        match self.rule {
-            Rule::FirstCome { seen, .. } => seen,
-            Rule::Known(positions) => Some(positions),
-        }
     }
 
     /// An operation of a run comes.
@@ -148,7 +143,7 @@ impl Rule {
         }
     }
 
-    /// Whether the first of those that have come may flow after so many others.
+    /// Returns true if the first of those that have come may flow after so many others.
     fn lets(&self, first: &Ticket, passed: u32) -> bool {
         match self {
             Self::FirstCome { .. } => true,

@@ -3,13 +3,15 @@
 //! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
 //! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Where operations
-//! stand in line ([`Standing`]), one flows at a time, in an order that does not depend on which ranks are late. Integer picoseconds; all events of one instant are handled before
-//! rates are settled; results do not depend on the order of events within an instant.
+//! stand in line ([`Standing`]), one flows at a time, in an order that does not depend on which ranks are late. Integer
+//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of events
+//! within an instant.
 
 mod bundle;
 mod by_operation;
 mod costs;
 mod deadline;
+mod error;
 mod graph;
 mod levels;
 mod lines;
@@ -28,6 +30,7 @@ use bundle::Bundles;
 pub use costs::Costs;
 use costs::Spent;
 use deadline::Deadline;
+pub use error::EngineError;
 use graph::{Arrival, Waiting};
 use lines::Lines;
 use queue::EventQueue;
@@ -125,51 +128,6 @@ pub struct Outcome {
     pub rates: Vec<RateChange>,
 }
 
-/// Why a run did not end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// Some operations wait for each other.
-    #[error(
-        "deadlock: {done} of {total} operations are done and the rest wait for each other; the first to wait is operation {index} of run {run}"
-    )]
-    Deadlock {
-        /// Operations done.
-        done: u64,
-        /// Operations in all.
-        total: u64,
-        /// Run of the first operation not done.
-        run: u32,
-        /// Its place in the run.
-        index: u32,
-    },
-    /// An operation would take longer than 2⁶⁴ picoseconds.
-    #[error("operation {index} of run {run} would take over 213 days")]
-    TooLong {
-        /// The run.
-        run: u32,
-        /// The operation within the run.
-        index: u32,
-    },
-    /// More operations than are simulated.
-    #[error(
-        "{operations} operations after folding; at most {} are simulated: larger chunks make fewer",
-        Workload::MOST_OPERATIONS
-    )]
-    TooManyOperations {
-        /// How many there are.
-        operations: u64,
-    },
-    /// Not done when its time was up.
-    #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
-    Abandoned {
-        /// See [`Watch::until`].
-        until: Picos,
-    },
-    /// Stopped from outside.
-    #[error("interrupted")]
-    Interrupted,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// An operation's first byte arrives.
@@ -212,13 +170,9 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
         operations if operations > Workload::MOST_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
         _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.late > Picos::ZERO) => {
             let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
-            let mut engine = Engine::new(workload, on_time, (Starts::OnTime, Lines::seen(workload)));
+            let mut engine = Engine::new(workload, on_time, (Starts::OnTime, Lines::recorded(workload)));
             engine.run()?;
-            let lines = match engine.lines.positions() {
-                Some(positions) => Lines::in_order(workload, positions),
-                None => Lines::first_come(workload),
-            };
-            Engine::new(workload, watch, (Starts::AsTheyAre, lines)).finished()
+            Engine::new(workload, watch, (Starts::AsTheyAre, engine.lines.repeated(workload))).finished()
         }
         _ => Engine::new(workload, watch, (Starts::AsTheyAre, Lines::first_come(workload))).finished(),
     }

@@ -264,12 +264,6 @@ impl Workload {
         self.standing(run).and_then(|standing| self.lines.get(standing.line.entry(index)).copied())
     }
 
-    /// Whether an operation has bytes that flow.
-    #[must_use]
-    pub fn flows(&self, run: u32, index: u32) -> bool {
-        self.passage(run, index).route.is_some() && self.work(run, index).0 > 0
-    }
-
     /// Number of lines.
     #[must_use]
     pub fn line_count(&self) -> usize {

@@ -87,6 +87,8 @@ pub(crate) enum Codes {
 pub(crate) struct Devices<'a> {
     setting: Setting<'a>,
     framing: Framing,
+    /// Of PCIe, what loads and stores between GPUs reach.
+    peers: Framing,
     copies: CopiedBy,
     capacities: Capacities<'a>,
     relaying: Relaying,
@@ -131,7 +133,8 @@ impl<'a> Devices<'a> {
         capacities: Capacities<'a>,
     ) -> Self {
         let (hops, uses, codes) = (Vec::new(), Vec::new(), Codes::default());
-        Self { setting, framing, copies, capacities, relaying, hops, uses, codes }
+        let peers = Framing::new(setting.profile.links.pcie_peers);
+        Self { setting, framing, peers, copies, capacities, relaying, hops, uses, codes }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -323,13 +326,12 @@ impl<'a> Devices<'a> {
         };
         let leaves = crosses(self.setting.fabric, &hops);
         if trip.flavour != Flavour::Notify {
-            let peers = Framing::new(self.setting.profile.links.pcie_peers);
             let is_gpu = |device: NodeId| self.setting.fabric.node(device).kind.is_rank();
             let by_sms = self.copies == CopiedBy::Sms && !leaves && is_gpu(trip.from) && is_gpu(trip.to);
             for hop in &hops {
                 let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
                 let share = share_of(hop);
-                let on_link = if by_sms && is_pcie { peers.stretched(share) } else { share };
+                let on_link = if by_sms && is_pcie { self.peers.stretched(share) } else { share };
                 self.add(Resource::Link(hop.link), on_link, system);
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), share, system);

@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Order, PerOp, Standing, Workload};
-use crate::schedule::{Program, Run, Walk};
+use crate::schedule::{Program, Run, Walk, gcd};
 
 /// The lines of one rank.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl InLine {
         Some(standing)
     }
 
-    /// Whether a run is all that its channel moves, and has one message for each of its peers.
+    /// Returns true if a run is all that its channel moves, and has one message for each of its peers.
     fn is_one_message_each(&self, run: &Run) -> bool {
         let is_alone = self.transfers.get(usize::from(run.channel.0)) == Some(&1);
         is_alone && (run.len == 1 || has_no_value_twice(run.peer, run.len))
@@ -123,12 +123,8 @@ fn way_of(run: &Run) -> Option<Way> {
     }
 }
 
-/// Whether the first `len` values of a walk are surely all different.
+/// Returns true if the first `len` values of a walk are surely all different.
 fn has_no_value_twice(walk: Walk, len: u32) -> bool {
-    let (mut a, mut b) = (walk.modulus, walk.step);
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    // (`a` is the greatest common divisor.)
-    !walk.is_fixed() && walk.modulus > 0 && len <= walk.modulus / a.max(1)
+    let period = u128::from(walk.modulus) / gcd(walk.modulus.into(), walk.step.into()).max(1);
+    !walk.is_fixed() && walk.modulus > 0 && u128::from(len) <= period
 }

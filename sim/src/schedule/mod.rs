@@ -37,3 +37,4 @@ pub use layout::{ChunkSize, Layout, Segment};
 pub use matrix::{Boundary, Matrix, MatrixError};
 pub use run::{Buffer, Channel, ChunkRef, Dependency, OpId, OpKind, Operation, Rank, Run, RunId, TeamId, Walk};
 pub use symmetry::{RotationDigit, Symmetry};
+pub(crate) use units::gcd;

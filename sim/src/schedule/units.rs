@@ -116,6 +116,7 @@ impl Units {
     }
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+/// Greatest common divisor; that of a number and 0 is the number.
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

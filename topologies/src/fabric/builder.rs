@@ -92,10 +92,13 @@ impl FabricBuilder {
         }
     }
 
-    /// Leaves so much of the bandwidth of a direction of a link.
-    pub(crate) fn slow(&mut self, link: LinkId, bandwidth: Bandwidth) {
-        if let Some(link) = self.fabric.graph.edge_weight_mut(petgraph::graph::EdgeIndex::new(link.0 as usize)) {
-            link.bandwidth = Some(bandwidth);
+    /// Takes directions of a link out of service and leaves a part of the bandwidth of others: its own direction, then back.
+    pub(crate) fn degrade(&mut self, link: LinkId, failed: [bool; 2], slowed: [Option<Bandwidth>; 2]) {
+        for ((direction, failed), slowed) in [link, link.reverse()].into_iter().zip(failed).zip(slowed) {
+            let index = petgraph::graph::EdgeIndex::new(direction.0 as usize);
+            let Some(link) = self.fabric.graph.edge_weight_mut(index) else { continue };
+            link.failed |= failed;
+            link.bandwidth = slowed.or(link.bandwidth);
         }
     }
 

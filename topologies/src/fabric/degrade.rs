@@ -124,14 +124,8 @@ impl Fabric {
                     latency: link.latency,
                 };
                 let copy = builder.link(a, b, &spec);
-                for (old, new) in [(link, copy), (back, copy.reverse())] {
-                    if old.failed {
-                        builder.fail(new);
-                    }
-                    if let Some(left) = old.bandwidth.filter(|_| old.bandwidth != old.built) {
-                        builder.slow(new, left);
-                    }
-                }
+                let both = [link, back];
+                builder.degrade(copy, both.map(|link| link.failed), both.map(|link| link.bandwidth));
             }
         }
         builder.rank_order(self.gpus.iter().filter_map(|gpu| place.get(gpu)).copied().collect());

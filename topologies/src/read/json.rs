@@ -87,7 +87,7 @@ struct Joined {
     spec: LinkSpec,
     /// Which directions are out of service.
     failed: [bool; 2],
-    /// What is left of slowed directions.
+    /// Bandwidth that is left of each.
     slowed: [Option<Bandwidth>; 2],
 }
 
@@ -217,7 +217,7 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
             latency: first.latency,
         };
         let failed = [first.failed, direction.failed];
-        let slowed = [&first, &direction].map(|one| one.bandwidth.filter(|_| one.bandwidth != one.built));
+        let slowed = [first.bandwidth, direction.bandwidth];
         links.push(Joined { order: first.order, ends: (b, a), spec, failed, slowed });
     }
     if let Some(left) = waiting.into_values().flatten().min_by_key(|direction| direction.order) {
@@ -227,14 +227,7 @@ fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder
     links.sort_by_key(|joined| joined.order);
     for Joined { ends: (a, b), spec, failed, slowed, .. } in &links {
         let made = builder.link(*a, *b, spec);
-        for ((direction, &failed), &slowed) in [made, made.reverse()].into_iter().zip(failed).zip(slowed) {
-            if failed {
-                builder.fail(direction);
-            }
-            if let Some(left) = slowed {
-                builder.slow(direction, left);
-            }
-        }
+        builder.degrade(made, *failed, *slowed);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::text::{BlockText, ChannelType, ChunksText, GpuText, OpText, PlanText};
 use crate::schedule::format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
-use crate::schedule::{Buffer, Collective, Protocol};
+use crate::schedule::{Buffer, Collective, Protocol, gcd};
 
 /// Thread blocks in a group are refused where chunks would have to be cut into more pieces than this.
 const MOST_PIECES: u32 = 1 << 12;
@@ -274,7 +274,7 @@ fn parse_block<'a>(
         let at = source.offset(raw.get());
         let text: OpText<'a> = object(source, raw.get(), at)?;
         if let Some(group) = text.tbg_info {
-            let common = group.tbg_size.max(1) / gcd(*pieces, group.tbg_size.max(1));
+            let common = group.tbg_size.max(1) / gcd(u128::from(*pieces), u128::from(group.tbg_size.max(1))) as u32;
             *pieces = pieces.checked_mul(common).filter(|&pieces| pieces <= MOST_PIECES).ok_or_else(|| {
                 source.error(at..at, format!("a group of {} thread blocks; chunks cannot be cut so", group.tbg_size))
             })?;
@@ -291,10 +291,6 @@ fn parse_block<'a>(
         }
     }
     Ok(block)
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Where an operation stands, to look up what it names.

@@ -94,14 +94,7 @@ impl Spec {
             return Err(self.origin().invalid(link.b_bytes.clone(), message));
         }
         let made = builder.link(a, b, &link.spec);
-        for ((direction, failed), slowed) in [made, made.reverse()].into_iter().zip(link.failed).zip(link.slowed) {
-            if failed {
-                builder.fail(direction);
-            }
-            if let Some(left) = slowed {
-                builder.slow(direction, left);
-            }
-        }
+        builder.degrade(made, link.failed, link.slowed);
         Ok(())
     }
 

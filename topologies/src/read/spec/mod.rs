@@ -127,7 +127,7 @@ pub struct SpecLink {
     pub spec: LinkSpec,
     /// Which directions are out of service: from `a` to `b`, and back.
     pub failed: [bool; 2],
-    /// What is left of slowed directions.
+    /// Bandwidth that is left of slowed directions.
     pub slowed: [Option<Bandwidth>; 2],
     a_bytes: Range<usize>,
     b_bytes: Range<usize>,
@@ -335,7 +335,7 @@ fn read_limit(table: &Table<'_>, key: &str) -> Result<Option<Option<Bandwidth>>>
     }
 }
 
-/// What is left of a direction that carried so much.
+/// Reads the bandwidth that is left of a direction built for so much.
 fn read_slowed(table: &Table<'_>, key: &str, built: Option<Bandwidth>) -> Result<Option<Bandwidth>> {
     let Some(left) = table.keyed::<Bandwidth>(key)? else { return Ok(None) };
     match built {
