@@ -31,7 +31,7 @@ fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
 fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, TestCaseError> {
     let text = match write(schedule, format) {
         Ok(text) => text,
-        Err(WriteError::UnequalChunks { .. }) => return Ok(false),
+        Err(WriteError::UnequalChunks { .. } | WriteError::TooFine { .. }) => return Ok(false),
         Err(WriteError::Collective { collective, .. }) if !collective.has_sizes() => return Ok(false),
         Err(WriteError::Unsupported { .. }) if !schedule.header().teams.is_empty() => return Ok(false),
         Err(other) => return Err(TestCaseError::fail(format!("{case:?}: {other}"))),
@@ -49,7 +49,11 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
     for (pair, bytes) in &before {
         prop_assert!((after[pair] - bytes).abs() <= bytes * 1e-9, "{pair:?}: {bytes} became {}", after[pair]);
     }
-    let again = write(&back, format).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+    let again = match write(&back, format) {
+        // What a file says in one step may be two operations once read, of which a file has so many at most.
+        Err(WriteError::TooFine { .. }) => return Ok(true),
+        again => again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?,
+    };
     // A text may signal what is known already; what is read from it no longer does, and soon stays as it is.
     let (mut before, mut again) = (text.clone(), again);
     for _ in 0..3 {

@@ -31,7 +31,8 @@
 //! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside an NVSwitch) add
 //! nothing. So a bound is that of a fabric under its routing. A failure opens no way that did not count before it: NVLinks by
 //! which ranks relay are those by which they send for themselves; where NVLinks join only some GPUs, PCIe counts beside them. (Where every
-//! two GPUs have an NVLink, the PCIe that stands in for one is no wider. A lost NIC may still open some: docs/failures.md.)
+//! two GPUs have an NVLink, the PCIe that stands in for one is no wider.) Devices that share NICs, as they do after one has failed,
+//! get no more together than these carry (`parts`).
 //! Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
 
 mod colour;
@@ -304,9 +305,11 @@ fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::Part) -> Op
 /// What all sets of a level together need for an all_reduce in which only ranks reduce, into and out of them.
 fn all_parts(level: &Level) -> [Line; 2] {
     let moved = 2 * (level.parts.len() as u128).saturating_sub(1);
-    [|part: &parts::Part| part.into, |part: &parts::Part| part.out].map(|way| {
+    let into: fn(&parts::Part) -> Way = |part| part.into;
+    let out: fn(&parts::Part) -> Way = |part| part.out;
+    [(into, level.into), (out, level.out)].map(|(way, most)| {
         let ways = || level.parts.iter().map(way);
-        let through = ways().fold(0, |sum: u128, way| (sum + way.through).min(flow::UNLIMITED));
+        let through = ways().fold(0, |sum: u128, way| (sum + way.through).min(most));
         let nearest = ways().map(|way| way.nearest).min().unwrap_or(Picos::ZERO);
         Line::crossing(Share::new(moved, 1), Way { through, nearest }, level.source.clone())
     })

@@ -6,6 +6,7 @@
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Router, Transit};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cut::Direction;
 use super::flow::UNLIMITED;
@@ -60,6 +61,10 @@ pub(super) struct Level {
     pub part_of_rank: Vec<u32>,
     /// Whether switches that reduce or multicast may lie between the sets.
     pub switches_between: SwitchesBetween,
+    /// Bytes per second that come into all sets together at most, where sets share links to the network.
+    pub into: u128,
+    /// The same of what leaves them.
+    pub out: u128,
 }
 
 /// Whether switches that reduce or multicast lie between the sets of a level rather than inside one.
@@ -146,7 +151,7 @@ impl Survey<'_> {
             if from == to {
                 continue;
             }
-            let capacity = link.bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
+            let capacity = self.capacity([id]);
             if let Some(set) = parts.get_mut(from as usize) {
                 set.out.through = (set.out.through + capacity).min(UNLIMITED);
             }
@@ -154,10 +159,68 @@ impl Survey<'_> {
                 set.into.through = (set.into.through + capacity).min(UNLIMITED);
             }
         }
+        let (into, out) = match source {
+            BoundSource::RankPorts => self.limit_to_ports(&mut parts, part),
+            _ => (UNLIMITED, UNLIMITED),
+        };
         let reduces = self.fabric.nodes().filter(|(_, node)| node.figures.multicasts());
         let between = reduces.map(|(id, _)| part(id)).any(|part| part == NONE);
         let switches_between = if between { SwitchesBetween::Some } else { SwitchesBetween::None };
-        levels.push(Level { source, parts, part_of_rank, switches_between });
+        levels.push(Level { source, parts, part_of_rank, switches_between, into, out });
+    }
+
+    /// Limits what passes a device's links that only network traffic takes to what its links into the network carry: routes lead
+    /// by these alone, while a link near it may lead to the links of others too. Returns what comes into all devices together, and
+    /// what leaves them: several share a link into the network after a failure.
+    fn limit_to_ports(&self, parts: &mut [Part], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
+        let ways = [Direction::Towards, Direction::Away].map(|direction| {
+            let mut in_all = 0u128;
+            for transit in self.transits {
+                for &island in &transit.islands {
+                    let near = self.network_only(transit, island, direction);
+                    let mut shared = FxHashSet::default();
+                    let mut each = 0u128;
+                    for ports in &transit.ports {
+                        let device = self.router.island_device(island, ports.device);
+                        let Some(set) = parts.get_mut(part(device) as usize) else { continue };
+                        let way = if direction == Direction::Away { &mut set.out } else { &mut set.into };
+                        let near = near.get(&device).copied().unwrap_or(0);
+                        let links = if direction == Direction::Away { &ports.out } else { &ports.into };
+                        let links = || links.iter().map(|&link| self.router.island_link(island, link));
+                        let through = near.min(self.capacity(links()));
+                        in_all = (in_all + way.through.saturating_sub(near)).min(UNLIMITED);
+                        if near > 0 {
+                            each = (each + through).min(UNLIMITED);
+                            shared.extend(links());
+                        }
+                        if way.through < UNLIMITED {
+                            way.through = way.through - near + through;
+                        }
+                    }
+                    in_all = (in_all + self.capacity(shared).min(each)).min(UNLIMITED);
+                }
+            }
+            in_all
+        });
+        ways.into()
+    }
+
+    /// What the links of each device carry that only network traffic takes.
+    fn network_only(&self, transit: &Transit, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
+        let mut near: FxHashMap<NodeId, u128> = FxHashMap::default();
+        for &number in &transit.network_only {
+            let link = self.router.island_link(island, number);
+            let (from, to) = self.fabric.ends(link);
+            let sum = near.entry(if direction == Direction::Away { from } else { to }).or_default();
+            *sum = (*sum + self.capacity([link])).min(UNLIMITED);
+        }
+        near
+    }
+
+    /// What links carry together.
+    fn capacity(&self, links: impl IntoIterator<Item = LinkId>) -> u128 {
+        let each = |link: LinkId| self.fabric.link(link).bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
+        links.into_iter().map(each).fold(0, |sum: u128, capacity| (sum + capacity).min(UNLIMITED))
     }
 
     /// Labels of vertices by what hangs together below each tier of network switches, finest first.

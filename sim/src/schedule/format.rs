@@ -101,6 +101,14 @@ pub enum WriteError {
         /// What they are.
         reason: String,
     },
+    /// The common size of the chunks is so small that a file would move too many.
+    #[error("chunks whose common size is so small that {moved} are moved; expected at most {most}")]
+    TooFine {
+        /// How many chunks of that size all operations move, at both ends.
+        moved: u64,
+        /// How many files may move.
+        most: u64,
+    },
     /// An operation that the format has no words for.
     #[error("operation {} ({what}): {reason}", .operation.0)]
     Unsupported {

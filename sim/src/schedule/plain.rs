@@ -137,8 +137,7 @@ impl Plain {
         // A transfer is a step at each end, and files that move more are not read.
         let moved: u64 = ops.iter().map(|op| 2 * u64::from(op.dst.count)).sum();
         if moved > MOST_MOVED {
-            let reason = format!("the common one is so small that {moved} are moved; expected at most {MOST_MOVED}");
-            return Err(WriteError::UnequalChunks { reason });
+            return Err(WriteError::TooFine { moved, most: MOST_MOVED });
         }
         Ok(Self { ops, waits, places, scratch: units.scratch })
     }

@@ -41,7 +41,7 @@ pub use participants::Participants;
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use place::BufferPlace;
 pub use router::Router;
-pub use transit::{Onward, Transit, Turn};
+pub use transit::{DevicePorts, Onward, Transit, Turn};
 
 /// Whether GPUs of a host read and write each other's memory (`--no-p2p` takes it away, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHasher;
 
-use super::attach::{Attachment, StandIns, entry, exit};
+use super::attach::{Attachment, Attachments, StandIns, entry, exit};
 use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
@@ -296,13 +296,9 @@ impl<'f> Router<'f> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
         let near = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
         let far = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
-        let (exits, entries) = (&near.exits, &far.entries);
+        let exits = &near.exits;
         let mut best: Vec<Candidate> = Vec::new();
-        for entry in entries {
-            // Entries come own ones first: neighbours' NICs serve where none of its own can be reached.
-            if best.first().is_some_and(|best| best.entry.foreign < entry.foreign) {
-                break;
-            }
+        for entry in self.entries(far, b, |entry| exits.iter().any(|exit| self.leads((a, exit), (b, entry)))) {
             let back = self.islands.port(b, entry.port).reverse();
             let far = self.fabric.link(back).from;
             for exit in exits {
@@ -318,7 +314,7 @@ impl<'f> Router<'f> {
                         exit.class.max(entry.class),
                         exit.hops + entry.hops - 1,
                     );
-                    Candidate { exit: *exit, entry: *entry, out, back, switches: None, key }
+                    Candidate { exit: *exit, entry, out, back, switches: None, key }
                 } else {
                     let near = self.fabric.link(out).to;
                     let (Some(near), Some(far)) = (self.network.at(near), self.network.at(far)) else { continue };
@@ -326,7 +322,7 @@ impl<'f> Router<'f> {
                     let hops = exit.hops + distance + entry.hops;
                     let key =
                         (exit.tier.max(entry.tier), distance + 1, exit.foreign, exit.class.max(entry.class), hops);
-                    Candidate { exit: *exit, entry: *entry, out, back, switches: Some((near, far)), key }
+                    Candidate { exit: *exit, entry, out, back, switches: Some((near, far)), key }
                 };
                 match best.first().map(|best| candidate.key.cmp(&best.key)) {
                     Some(std::cmp::Ordering::Greater) => {}
@@ -339,10 +335,7 @@ impl<'f> Router<'f> {
             }
         }
         if best.first().is_some_and(|best| best.exit.foreign > 0) {
-            self.take_stand_ins(&mut best, near.stand_ins, (a, |way| way.exit.port));
-        }
-        if best.first().is_some_and(|best| best.entry.foreign > 0) {
-            self.take_stand_ins(&mut best, far.stand_ins, (b, |way| way.entry.port));
+            self.take_stand_ins(&mut best, near.stand_ins, a);
         }
         self.fastest_together(from, to, best)
     }
@@ -353,19 +346,61 @@ impl<'f> Router<'f> {
         way.exit.bandwidth.min(middle).min(self.tail(way).0)
     }
 
-    /// Keeps as many ports of neighbours as there are own ones, the same ones towards all others.
-    fn take_stand_ins(
+    /// Whether a port of one island has a way to a port of another.
+    fn leads(&self, (a, exit): (u32, &Attachment), (b, entry): (u32, &Attachment)) -> bool {
+        let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
+        let (near, far) = (self.network.at(self.fabric.link(out).to), self.network.at(self.fabric.link(back).from));
+        out == back || near.zip(far).is_some_and(|(near, far)| self.network.distance(near, far).is_some())
+    }
+
+    /// Where what `leads` to a device may come in: its own ports, otherwise as many of its neighbours' as those are, which are the
+    /// same ones whoever sends, so that no more arrives than by its own. Ports of ranks come before those of idle devices.
+    pub(super) fn entries(
         &self,
-        ways: &mut Vec<Candidate>,
-        stand_ins: StandIns,
-        (island, port): (u32, fn(&Candidate) -> u32),
-    ) {
+        ports: &Attachments,
+        island: u32,
+        leads: impl Fn(&Attachment) -> bool,
+    ) -> Vec<Attachment> {
+        let Some(first) = ports.entries.iter().position(&leads) else { return Vec::new() };
+        let foreign = ports.entries[first].foreign;
+        let equal = ports.entries[first..].iter().take_while(|entry| entry.foreign == foreign);
+        if foreign == 0 {
+            return equal.copied().collect();
+        }
+        let key = |entry: &Attachment| {
+            let place = ports.stand_ins.place(self.device(island, entry.port));
+            let is_idle = !self.serves_a_rank(island, entry.port);
+            (entry.tier, is_idle, entry.class, entry.hops, place, Reverse(entry.bandwidth), entry.latency)
+        };
+        let mut equal: Vec<Attachment> = equal.filter(|entry| leads(entry)).copied().collect();
+        equal.sort_by_cached_key(key);
+        equal.truncate(ports.stand_ins.most as usize);
+        equal
+    }
+
+    /// Whether a port is one of those by which a rank's traffic comes in.
+    fn serves_a_rank(&self, island: u32, port: u32) -> bool {
+        let shape = self.islands.shape(island);
+        let is_own = |entry: &Attachment| entry.port == port && entry.foreign == 0;
+        (0u32..)
+            .zip(shape.nodes())
+            .any(|(device, node)| node.is_rank && shape.attachments(device, &self.options).entries.iter().any(is_own))
+    }
+
+    /// The device of an island at which a port is.
+    fn device(&self, island: u32, port: u32) -> u32 {
+        self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node)
+    }
+
+    /// Keeps as many ports of neighbours by which to leave as there are own ones.
+    fn take_stand_ins(&self, ways: &mut Vec<Candidate>, stand_ins: StandIns, island: u32) {
         if ways.len() < 2 {
             return;
         }
-        let device = |port: u32| self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node);
-        let key =
-            |way: &Candidate| (stand_ins.place(device(port(way))), Reverse(self.narrowest(way)), self.latency(way));
+        let port = |way: &Candidate| way.exit.port;
+        let key = |way: &Candidate| {
+            (stand_ins.place(self.device(island, port(way))), Reverse(self.narrowest(way)), self.latency(way))
+        };
         let mut ranked: Vec<_> = ways.iter().map(|way| (key(way), port(way))).collect();
         ranked.sort_unstable();
         let mut taken: Vec<u32> = Vec::new();

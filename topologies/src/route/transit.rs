@@ -36,12 +36,27 @@ pub struct Transit {
     pub bundles: Vec<Vec<u32>>,
     /// What traffic takes right after what, ascending. A way through the network is not a turn.
     pub turns: Vec<Turn>,
+    /// Links inside the island that only traffic to and from the network takes, ascending.
+    pub network_only: Vec<u32>,
+    /// By what links traffic from and to the network comes to the devices and leaves them.
+    pub ports: Vec<DevicePorts>,
     /// Latency of the shortest route between two of the devices in one host of such an island.
     pub within_host: Option<Picos>,
     /// The same between two hosts of such an island.
     pub between_hosts: Option<Picos>,
     /// The same from such an island to another.
     pub between_islands: Option<Picos>,
+}
+
+/// The links between an island and the network by which the routes of one device pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePorts {
+    /// The device, as [`Router::island_device`] numbers it.
+    pub device: u32,
+    /// Directions of links from the network, ascending.
+    pub into: Vec<u32>,
+    /// Directions of links to the network, ascending.
+    pub out: Vec<u32>,
 }
 
 /// After any link of one bundle, traffic takes some of another that begin where it ends.
@@ -88,6 +103,19 @@ struct Kind {
 /// What makes islands be left and entered alike: shape, devices, where the ports lead.
 type KindKey = (u32, Vec<u32>, Vec<NodeId>);
 
+impl Kind {
+    /// The links of the ways that traffic takes, device by device; those to the network come after the `inside` ones of the shape.
+    fn device_ports(&self, inside: u32) -> Vec<DevicePorts> {
+        let of = |ways: &BTreeSet<(u32, u32)>, device: u32, direction: u32| {
+            let ports = ways.range((device, 0)..=(device, u32::MAX));
+            ports.map(|&(_, port)| inside + 2 * port + direction).collect()
+        };
+        let ports =
+            |&device: &u32| DevicePorts { device, into: of(&self.entries, device, 1), out: of(&self.exits, device, 0) };
+        self.devices.iter().map(ports).collect()
+    }
+}
+
 impl Router<'_> {
     /// Where traffic between `devices` may pass, kind by kind of island, in order of the first island. It is what the
     /// routes of all pairs pass, or somewhat more; of several equal ways, all. Where NVLinks join only some of
@@ -120,6 +148,12 @@ impl Router<'_> {
                 if port & 1 == 0 { out } else { out.reverse() }
             }
         }
+    }
+
+    /// The device that [`DevicePorts`] numbers, in one of the islands of its transit.
+    #[must_use]
+    pub fn island_device(&self, island: u32, number: u32) -> NodeId {
+        self.islands.node(island, number)
     }
 
     /// The turns in one of the islands of a transit, link by link and ascending: n² of them where n devices are joined by
@@ -241,14 +275,18 @@ impl Router<'_> {
         let mut shortest_entry = None;
         let mut worst_entry = 0;
         for kind in &mut *kinds {
-            let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { continue };
+            let Some(&island) = kind.islands.first() else { continue };
+            let shape = self.islands.shape(island);
             for &device in &kind.devices {
-                let entries = &shape.attachments(device, &self.options).entries;
-                // Where all parts of the network reach each other no foreign entry is ever needed.
-                let foreign = entries.first().map_or(0, |best| best.foreign);
-                for entry in entries.iter().filter(|entry| !joined || entry.foreign == foreign) {
+                let attachments = shape.attachments(device, &self.options);
+                // Where all parts of the network reach each other, the ports that serve one sender serve all.
+                let entries = match joined {
+                    true => self.entries(attachments, island, |_| true),
+                    false => attachments.entries.clone(),
+                };
+                for entry in entries {
                     kind.entries.insert((device, entry.port));
-                    shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, entry));
+                    shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, &entry));
                     worst_entry = worst_entry.max(entry.tier);
                 }
             }
@@ -344,12 +382,18 @@ impl Router<'_> {
             let shortest = if same_host { &mut transit.within_host } else { &mut transit.between_hosts };
             *shortest = shorter(*shortest, picos(way.segment.latency));
         }
+        marks.add_parallels(|device| kind.devices.binary_search(&device).is_ok());
+        let between_devices = marks.links.clone();
         for (port, way) in self.ways_out(shape, kind) {
             marks.add(&way.segment, None, Some(inside + 2 * port));
         }
         for (port, way) in self.ways_in(shape, kind) {
             marks.add(&way.segment, Some(inside + 2 * port + 1), None);
         }
+        let network_only = marks.links.difference(&between_devices).filter(|&&link| link < inside);
+        transit.network_only = network_only.flat_map(|&link| classes.alike(link)).collect();
+        transit.network_only.sort_unstable();
+        transit.ports = kind.device_ports(inside);
         marks.read_into(&mut transit);
         Some(transit)
     }
@@ -395,6 +439,20 @@ impl Marks<'_> {
                 self.turn(part.link, next.link);
             }
         }
+    }
+
+    /// Adds the links beside those that join two devices: of links of different rates traffic takes those that carry most together,
+    /// which one failed link may change. (A device passes on anything, so that this makes no turn.)
+    fn add_parallels(&mut self, is_device: impl Fn(u32) -> bool) {
+        let shape = self.shape;
+        let between = |link: u32| (shape.link(link).from, shape.link(link).to);
+        let joining = self.links.iter().filter(|&&link| is_device(between(link).0) && is_device(between(link).1));
+        let beside = |&link: &u32| {
+            let leaving = shape.leaving(between(link).0).iter().copied();
+            leaving.filter(move |&other| between(other) == between(link) && !shape.link(other).failed)
+        };
+        let parallels: Vec<u32> = joining.flat_map(beside).map(|link| self.bundle(link)).collect();
+        self.links.extend(parallels);
     }
 
     fn turn(&mut self, into: u32, out: u32) {
