@@ -1,20 +1,21 @@
-//! Leaves and spines: rail networks and fat trees.
+//! Clos networks: rail networks and fat trees.
 
 use super::network::Network;
 use crate::NodeId;
 use crate::error::{Error, Result};
 use crate::fabric::FabricBuilder;
 
-/// Ports of a switch where a fat tree does not say: 64 ports of 400 Gb/s (NVIDIA Quantum-2 QM9700).
+/// Default number of ports of a switch in a fat tree: 64 ports of 400 Gb/s (NVIDIA Quantum-2 QM9700).
 const DEFAULT_RADIX: u32 = 64;
 
-/// A leaf and the bandwidth of the NICs on it.
+/// A leaf switch and the total bandwidth of the NICs connected to it.
 struct Leaf {
     switch: NodeId,
     below: u64,
 }
 
-/// NIC *i* of every host on a leaf of rail *i*; with a `radix`, as many leaves a rail as the hosts need.
+/// Builds a rail network: NIC *i* of every host is on a leaf of rail *i*. With a `radix`, each rail has as many leaves
+/// as the hosts need.
 pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
     let per_leaf = network.spec.radix.map_or(hosts.len(), |radix| ports_below(network, radix)).max(1);
     let groups = hosts.chunks(per_leaf);
@@ -43,7 +44,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     above(builder, network, pods, tiers)
 }
 
-/// All NICs of a host on one leaf, as many hosts a leaf as its ports allow.
+/// Builds a fat tree: all NICs of a host are on one leaf, and a leaf has as many hosts as its ports allow.
 pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
     let radix = radix(network);
     let per_leaf = (ports_below(network, radix) / network.nics.max(1)).max(1);
@@ -85,7 +86,7 @@ fn radix(network: &Network) -> u32 {
     network.spec.radix.unwrap_or(DEFAULT_RADIX)
 }
 
-/// Ports of a leaf that face hosts: as many as above, times the oversubscription.
+/// Number of a leaf's ports that face hosts: the number of uplinks times the oversubscription.
 fn ports_below(network: &Network, radix: u32) -> usize {
     let share = network.oversubscription / (1.0 + network.oversubscription);
     ((f64::from(radix) * share).round() as usize).clamp(1, radix as usize)
@@ -102,7 +103,8 @@ fn chunk(leaves: Vec<Leaf>, size: usize) -> Vec<Vec<Leaf>> {
     pods
 }
 
-/// The tiers above the leaves: with two, spines over all leaves; with three, spines over each pod and cores over all.
+/// Adds the tiers above the leaves. Two tiers: spines over all leaves; three: spines over each pod and cores over all
+/// pods.
 fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, tiers: u32) -> Result<()> {
     let leaves: usize = pods.iter().map(Vec::len).sum();
     if leaves < 2 || tiers < 2 {
@@ -121,7 +123,7 @@ fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, t
     if !several {
         return Ok(());
     }
-    // Spine k of every pod meets the cores of plane k: any core reaches any pod.
+    // Spine k of every pod connects to the cores of plane k, so any core reaches any pod.
     let planes = spines.iter().map(Vec::len).max().unwrap_or(0);
     for plane in 0..planes {
         let id = if planes == 1 { "core".to_owned() } else { format!("plane{plane}/core") };
@@ -137,7 +139,7 @@ fn above(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, t
     Ok(())
 }
 
-/// Spines over some leaves; returns each with the bandwidth below it from one of its links times the leaves.
+/// Adds spines over some leaves. Returns each spine with the bandwidth below it.
 fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefix: &str) -> Result<Vec<(NodeId, u64)>> {
     let count = width(network);
     let mut spines = Vec::new();
@@ -154,7 +156,7 @@ fn spread(builder: &mut FabricBuilder, network: &Network, leaves: &[Leaf], prefi
     Ok(spines)
 }
 
-/// Switches of a tier that are drawn: one for all, unless the network counts them.
+/// Number of switches of a tier that are modelled: one merged switch, unless `ecmp` or `radix` is given.
 fn width(network: &Network) -> usize {
     let by_radix = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
     match (network.spec.ecmp, network.spec.radix) {

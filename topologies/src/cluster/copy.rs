@@ -1,19 +1,19 @@
-//! A host, or a rack of hosts, as a template that is copied.
+//! Template for the copies in a cluster: a host, or a rack of hosts.
 
 use super::nics::Plan;
 use crate::error::{Error, Result};
-use crate::fabric::{Fabric, FabricBuilder, LinkSpec, Node, NodeKind};
+use crate::fabric::{Fabric, FabricBuilder, Node, NodeKind};
 use crate::{HostId, LinkId, NodeId};
 
-/// A preset seen as hosts that can be copied, and what they share.
+/// A preset divided into the hosts that are copied and the devices that they share.
 #[derive(Debug)]
 pub(super) struct Template<'f> {
     pub fabric: &'f Fabric,
     /// Hosts with GPUs, in rank order.
     pub hosts: Vec<HostId>,
-    /// Devices of each of them, in id order.
+    /// Devices of each host in `hosts`, in id order.
     members: Vec<Vec<NodeId>>,
-    /// Devices of other hosts (a rack's NVSwitch).
+    /// Devices that belong to none of these hosts (the NVSwitch of a rack).
     shared: Vec<NodeId>,
 }
 
@@ -42,7 +42,7 @@ impl<'f> Template<'f> {
         Ok(Self { fabric, hosts, members, shared })
     }
 
-    /// Hosts of the template.
+    /// Number of hosts of the template.
     pub fn hosts(&self) -> usize {
         self.hosts.len()
     }
@@ -56,15 +56,15 @@ impl<'f> Template<'f> {
         self.members.get(host).map_or(&[], Vec::as_slice)
     }
 
-    /// A device's id without its host's name before it.
+    /// Id of a device without the name of its host as prefix.
     pub fn short_id(&self, id: NodeId) -> &'f str {
         let node = self.fabric.node(id);
         let host = self.fabric.hosts().get(node.host.0 as usize).map_or("", |host| &**host);
         node.id.strip_prefix(host).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&node.id)
     }
 
-    /// Adds `nodes` hosts, template after template; returns the NICs of each host. With `one_domain`, the NVSwitches
-    /// of all are one.
+    /// Adds `nodes` hosts, one copy of the template after another, and returns the NICs of each host. With
+    /// `one_domain`, the copies share one set of NVSwitches.
     pub fn fill(
         &self,
         builder: &mut FabricBuilder,
@@ -121,14 +121,14 @@ impl<'f> Template<'f> {
                 if let (Some(a), Some(b)) = (end(from), end(to))
                     && !(already(from) && already(to))
                 {
-                    copy_link(builder, self.fabric, link, a, b);
+                    builder.copy_link(self.fabric, link, (a, b));
                 }
             }
         }
         Ok(all_nics)
     }
 
-    /// The NVSwitches of a rack that takes all hosts.
+    /// Adds the NVSwitches that all hosts share.
     fn add_common(&self, builder: &mut FabricBuilder, common: &mut [Option<NodeId>]) -> Result<()> {
         let switches: Vec<NodeId> =
             self.fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nvswitch).map(|(id, _)| id).collect();
@@ -147,7 +147,7 @@ impl<'f> Template<'f> {
             let (from, to) = self.fabric.ends(link);
             let end = |node: NodeId| common.get(node.0 as usize).copied().flatten();
             if let (Some(a), Some(b)) = (end(from), end(to)) {
-                copy_link(builder, self.fabric, link, a, b);
+                builder.copy_link(self.fabric, link, (a, b));
             }
         }
         Ok(())
@@ -173,27 +173,5 @@ impl<'f> Template<'f> {
             *slot = Some(added.ok_or_else(|| Error::Request(format!("two devices would be called `{id}`")))?);
         }
         Ok(())
-    }
-}
-
-/// Adds a copy of a link and its reverse.
-pub(super) fn copy_link(builder: &mut FabricBuilder, fabric: &Fabric, link: LinkId, a: NodeId, b: NodeId) {
-    let copy = builder.link(a, b, &spec_of(fabric, link));
-    for (old, new) in [(link, copy), (link.reverse(), copy.reverse())] {
-        if fabric.link(old).failed {
-            builder.fail(new);
-        }
-    }
-}
-
-/// A link and its reverse as one specification.
-pub(super) fn spec_of(fabric: &Fabric, link: LinkId) -> LinkSpec {
-    let (forward, backward) = (fabric.link(link), fabric.link(link.reverse()));
-    LinkSpec {
-        kind: forward.kind,
-        lanes: forward.lanes,
-        forward: forward.bandwidth,
-        backward: backward.bandwidth,
-        latency: forward.latency,
     }
 }

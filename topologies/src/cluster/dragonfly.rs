@@ -1,14 +1,15 @@
-//! A dragonfly: groups of routers, all-to-all inside a group and between groups.
+//! Dragonfly network: groups of routers, all-to-all within a group and between groups.
 //!
 //! After Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): with *p*
-//! ports to hosts, a balanced router has 2*p* to its group and *p* to other groups. A router serves one host here.
+//! ports to hosts, a balanced router has 2*p* ports to its group and *p* to other groups. Here a router serves one
+//! host.
 
 use super::network::Network;
 use crate::NodeId;
 use crate::error::Result;
 use crate::fabric::FabricBuilder;
 
-/// Joins hosts by a router each, in `groups` groups (about the square root of the hosts where it is not given).
+/// Joins hosts by one router each, in `groups` groups (default: about the square root of the number of hosts).
 pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
     let groups = network.spec.groups.map_or_else(|| (hosts.len() as f64).sqrt().round() as usize, |n| n as usize);
     let size = hosts.len().div_ceil(groups.max(1)).max(1);
@@ -35,7 +36,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
         }
     }
 
-    // Each pair of groups gets the same number of cables, dealt to the routers in turn.
+    // Each pair of groups has the same number of cables, distributed round-robin over the routers.
     let count = routers.len();
     let others = count.saturating_sub(1).max(1);
     let cables = (size / others).max(1);

@@ -1,29 +1,28 @@
-//! One machine split into nodes that talk over sockets, as `NCCL_HOSTID` makes NCCL do.
+//! One machine split into nodes that communicate over sockets, as `NCCL_HOSTID` makes NCCL do.
 
 use std::sync::Arc;
 
-use super::copy::copy_link;
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
 use crate::network_spec::NetworkSpec;
 use crate::read::spec::NETWORK_HOST;
 use crate::{Bandwidth, LinkId, NodeId, Picos};
 
-/// What the NIC of a part is called.
+/// Model name of the NIC of a node.
 pub const LOOPBACK_NIC: &str = "loopback";
 
-/// What the loopback interface carries each way: ring all_reduce of 256 MiB on 2 × 4 GPUs of one H200 host moves
-/// 470 MB each way between the nodes in 130 ms (measured 2026-11-20, NCCL 2.28.9 over sockets).
+/// Bandwidth of the loopback interface in each direction. Derived from a ring all_reduce of 256 MiB on 2 × 4 GPUs of
+/// one H200 host: 470 MB in each direction in 130 ms (measured 2026-11-20, NCCL 2.28.9 over sockets).
 const LOOPBACK: Bandwidth = Bandwidth(3_600_000_000);
 
-/// From GPU to GPU over a socket: ring LL of 1 KiB takes 180 µs on that machine, of which 3.5 crossings are all but
-/// the launch.
+/// Latency from GPU to GPU over a socket. Derived from ring LL of 1 KiB on that machine: 180 µs, of which nearly all
+/// but the launch are 3.5 crossings.
 const LATENCY: Picos = Picos(40_000_000);
 
-/// Divides the GPUs of a host over `nodes` nodes, `gpus` each (or all of them, evenly).
+/// Splits the GPUs of a host into `nodes` nodes of `gpus` GPUs each (default: an equal share of all).
 ///
-/// Each node sees its GPUs, what they hang on, and a loopback interface at its first CPU; NVSwitches, PCIe switches
-/// and CPUs stand in each node that uses them.
+/// Each node has its GPUs, the devices they are attached to, and a loopback interface at its first CPU. NVSwitches,
+/// PCIe switches and CPUs appear in each node that uses them.
 pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &NetworkSpec) -> Result<Fabric> {
     let total = host.gpus().len() as u32;
     let each = gpus.unwrap_or(total / nodes);
@@ -68,7 +67,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         let nic = builder.node_with(nic).ok_or_else(taken)?;
         let cpu = copies.into_iter().find(|&copy| builder.get(copy).kind == NodeKind::Cpu);
         let cpu = cpu.ok_or_else(|| Error::Request(format!("{} has no CPU for a socket to end at", host.name())))?;
-        // Not a wire: what limits a socket stands in the link behind it.
+        // Unlimited: the bandwidth and latency of the socket are in the link between NIC and switch.
         let inside = LinkSpec { kind: LinkKind::Pcie, lanes: 1, forward: None, backward: None, latency: Picos::ZERO };
         builder.link(nic, cpu, &inside);
         let switch = match builder.find("loopback") {
@@ -83,7 +82,8 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
     Ok(builder.finish())
 }
 
-/// Copies a node's part of the machine: all but NICs, network switches and other nodes' GPUs.
+/// Copies the part of the machine that a node sees: all devices except NICs, network switches and the GPUs of other
+/// nodes.
 fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[NodeId]) -> Vec<Option<NodeId>> {
     let number = builder.host(&format!("n{part}"));
     let mut map = vec![None; host.node_count()];
@@ -92,7 +92,7 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
         if left_out || (node.kind.is_rank() && !ranks.contains(&device)) || !serves(host, device, ranks) {
             continue;
         }
-        // GPUs are numbered from 0 in each node, as on any other cluster.
+        // GPUs are numbered from 0 in each node, as in any other cluster.
         let id = match ranks.iter().position(|&rank| rank == device) {
             Some(place) => format!("n{part}/{}{place}", node.id.trim_end_matches(|c: char| c.is_ascii_digit())),
             None => format!("n{part}/{}", node.id),
@@ -106,20 +106,20 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
         let (from, to) = host.ends(link);
         let end = |node: NodeId| map.get(node.0 as usize).copied().flatten();
         if let (Some(a), Some(b)) = (end(from), end(to)) {
-            copy_link(builder, host, link, a, b);
+            builder.copy_link(host, link, (a, b));
         }
     }
     map
 }
 
-/// Whether a node's GPUs need a device: a PCIe switch without any of them below is left out.
+/// Returns true if the GPUs of a node need a device. A PCIe switch with none of them below it is omitted.
 fn serves(host: &Fabric, id: NodeId, ranks: &[NodeId]) -> bool {
     if host.node(id).kind != NodeKind::PcieSwitch {
         return true;
     }
     host.leaving(id).into_iter().any(|link| {
         let end = host.ends(link).1;
-        // Switches in several levels stay: which of them matter is not worth finding out.
+        // Switches in a hierarchy are always copied, whether or not they are needed.
         ranks.contains(&end) || host.node(end).kind == NodeKind::PcieSwitch
     })
 }

@@ -1,13 +1,13 @@
-//! Many hosts from one: copies of a preset, joined by a network.
+//! Clusters: copies of a host, or of a rack of hosts, joined by a network.
 //!
-//! A host is copied as it is, its device ids behind `n0/`, `n1/` …; a preset of several hosts (a rack) is filled host
-//! by host, and the last rack may stay part-filled. The network's switches stand in a host of their own, `network`.
-//! Between racks (or single hosts) traffic takes the network; inside them their own links.
+//! The ids of a copy's devices get the prefix `n0/`, `n1/` …. A preset of several hosts (a rack) is filled host by
+//! host; the last rack may be partly filled. The switches of the network belong to a host of their own, `network`.
+//! Traffic between racks (or single hosts) uses the network; traffic within them uses their own links.
 //!
-//! **Equal switches are drawn as one.** Where a tier of a network consists of equal switches that every flow spreads
-//! over, one vertex with the bandwidth of all stands for them, as NCCL merges NVSwitches: the evenly spread load of
-//! each link is the same, and a large cluster stays small. Stating `radix` or `ecmp` draws them one by one, which
-//! hashed routing and the failure of a single switch need.
+//! **Equal switches are merged into one.** Where a tier of a network consists of equal switches that every flow is
+//! spread over, one switch with the bandwidth of all represents them, as NCCL merges NVSwitches. The load of each link
+//! is the same if it is spread evenly, and the graph of a large cluster stays small. If `radix` or `ecmp` is given, the
+//! switches are modelled individually, which hashed routing and the failure of a single switch require.
 
 mod clos;
 mod copy;
@@ -26,23 +26,24 @@ use crate::error::{Error, Result};
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Fabric, FabricBuilder, NodeId};
 
-/// Most vertices of a cluster: sixteen times those of 65,536 GPUs on HGX hosts.
+/// Maximum number of devices of a cluster: sixteen times those of 65,536 GPUs on HGX hosts.
 const MOST_VERTICES: u64 = 1 << 22;
 
-/// `nodes` hosts like those of `host` (a preset, or a file that describes one host or one rack) on a network.
+/// Builds a cluster of `nodes` copies of `host` (a preset, or a file that describes one host or one rack).
 ///
-/// `network` `None` is a rail network with the preset's own NICs, or none where the hosts fit into one rack.
+/// Without `network` the hosts are joined by a rail network of the preset's own NICs, or by none if they fit into one
+/// rack.
 ///
 /// # Errors
-/// [`Error::Request`] where no such cluster can be: no hosts, too many, a network that the figures do not fit.
+/// [`Error::Request`] for an impossible cluster: no hosts, too many hosts, or a network whose figures do not fit them.
 pub fn build(host: &Fabric, nodes: u32, network: Option<&NetworkSpec>) -> Result<Fabric> {
     build_with_gpus(host, nodes, None, network)
 }
 
-/// The same, with only the first `gpus` GPUs of each host as ranks.
+/// Variant of [`build`] in which only the first `gpus` GPUs of each host are ranks.
 ///
 /// # Errors
-/// As [`build`], and [`Error::Request`] for 0 GPUs or more than a host has.
+/// The errors of [`build`], and [`Error::Request`] for 0 GPUs or more than a host has.
 pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Option<&NetworkSpec>) -> Result<Fabric> {
     if nodes == 0 {
         return Err(Error::Request("a cluster has 1 host or more, not 0".to_owned()));
@@ -94,7 +95,7 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
     Ok(fabric)
 }
 
-/// Keeps the first `gpus` GPUs of each host as ranks; the others stay in the fabric, and are no ranks.
+/// Restricts the ranks to the first `gpus` GPUs of each host; the others stay in the fabric as idle GPUs.
 ///
 /// # Errors
 /// [`Error::Request`] for 0 GPUs or more than some host has.
@@ -118,7 +119,7 @@ pub fn restrict(fabric: &mut Fabric, gpus: u32) -> Result<()> {
     Ok(())
 }
 
-/// Joins the NICs of the hosts.
+/// Adds the network between the NICs of the hosts.
 fn join(builder: &mut FabricBuilder, spec: &NetworkSpec, hosts: &[Vec<NodeId>]) -> Result<()> {
     let network = network::Network::new(spec, builder, hosts)?;
     match spec.kind {
@@ -126,7 +127,7 @@ fn join(builder: &mut FabricBuilder, spec: &NetworkSpec, hosts: &[Vec<NodeId>]) 
         NetworkKind::FatTree => clos::fat_tree(builder, &network, hosts),
         NetworkKind::Dragonfly => dragonfly::join(builder, &network, hosts),
         NetworkKind::Torus => torus::join(builder, &network, hosts),
-        // One NVLink domain, and one host: nothing else joins them.
+        // Multi-node NVLink and a single machine need no network switches.
         NetworkKind::Mnnvl | NetworkKind::TcpLoopback => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What all networks have in common: their figures, and how NICs and switches are joined.
+//! Common parts of all networks: figures, and links between NICs and switches.
 
 use std::sync::Arc;
 
@@ -8,19 +8,20 @@ use crate::network_spec::NetworkSpec;
 use crate::read::spec::NETWORK_HOST;
 use crate::{Bandwidth, NodeId, Picos};
 
-/// NICs of a host where neither preset nor network says.
+/// Number of NICs per host if neither preset nor network states it.
 pub const DEFAULT_NICS: u32 = 8;
-/// Line rate of a NIC where neither preset nor network says: 400 Gb/s.
+/// Line rate of a NIC if neither preset nor network states it: 400 Gb/s.
 pub const DEFAULT_NIC: Bandwidth = Bandwidth(50_000_000_000);
-/// Latency of the NICs at both ends of a path and their cables, where the network does not say.
+/// Latency of the NICs at both ends of a path and their cables, if the network does not state it.
 pub const DEFAULT_NIC_LATENCY: Picos = Picos(1_300_000);
-/// Latency of one switch and the cable behind it, where the network does not say.
+/// Latency of one switch and the cable behind it, if the network does not state it.
 pub const DEFAULT_SWITCH_LATENCY: Picos = Picos(300_000);
 
-/// The figures of a network, defaults filled in.
+/// Figures of a network with the defaults filled in.
 ///
-/// Links have one latency for both directions, so that a NIC's link carries half of `nic_latency` and half of a
-/// switch, and a link between switches one switch: a path over *k* switches takes `nic_latency + k × switch_latency`.
+/// A link has one latency for both directions. The link of a NIC therefore has half of `nic_latency` plus half of
+/// `switch_latency`, and a link between switches has `switch_latency`: the latency of a path over *k* switches is
+/// `nic_latency + k × switch_latency`.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     pub spec: NetworkSpec,
@@ -28,7 +29,7 @@ pub(super) struct Network {
     pub switch_latency: Picos,
     pub oversubscription: f64,
     pub link: LinkKind,
-    /// NICs of a host; all hosts have as many.
+    /// Number of NICs per host, equal for all hosts.
     pub nics: usize,
     /// Line rate of each NIC of a host.
     pub rates: Vec<Bandwidth>,
@@ -66,7 +67,7 @@ impl Network {
         Ok(network)
     }
 
-    /// All NICs of a host together.
+    /// Sum of the line rates of a host's NICs, in bytes per second.
     pub fn host_rate(&self) -> u64 {
         self.rates.iter().map(|rate| rate.0).sum()
     }
@@ -79,14 +80,14 @@ impl Network {
         added.ok_or_else(|| Error::Request(format!("two switches would be called `{id}`")))
     }
 
-    /// Plugs NIC number `number` of a host into a switch.
+    /// Links a NIC to a switch; `number` is the index of the NIC on its host.
     pub fn plug(&self, builder: &mut FabricBuilder, nic: NodeId, number: usize, switch: NodeId) {
         let rate = self.rates.get(number).copied().unwrap_or(DEFAULT_NIC);
         let latency = Picos((self.nic_latency.0 + self.switch_latency.0) / 2);
         builder.link(nic, switch, &LinkSpec::symmetric(self.link, rate, latency));
     }
 
-    /// Joins two switches; `rate` in bytes per second is cut to at least 1.
+    /// Links two switches; `rate` in bytes per second is clamped to at least 1.
     pub fn trunk(&self, builder: &mut FabricBuilder, a: NodeId, b: NodeId, rate: u64) {
         let rate = Bandwidth(rate.clamp(1, Bandwidth::MAX.0));
         let port = self.rates.iter().map(|rate| rate.0).max().unwrap_or(1).max(1);
@@ -94,7 +95,7 @@ impl Network {
         builder.link(a, b, &LinkSpec::symmetric(self.link, rate, self.switch_latency).lanes(lanes));
     }
 
-    /// Bandwidth above a switch with this bandwidth below it.
+    /// Uplink bandwidth of a switch whose downlinks have the bandwidth `below`.
     pub fn above(&self, below: u64) -> u64 {
         (below as f64 / self.oversubscription).round() as u64
     }

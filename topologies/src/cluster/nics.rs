@@ -1,8 +1,9 @@
-//! The NICs of copied hosts: the preset's own, or as many as the network asks for, where the preset's own were.
+//! NICs of the copied hosts: the preset's own, or new ones at the same attachment points if the network states their
+//! number or figures.
 
 use std::sync::Arc;
 
-use super::copy::{Template, spec_of};
+use super::copy::Template;
 use super::network::{DEFAULT_NIC, DEFAULT_NICS};
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NicFigures, Node, NodeKind};
@@ -10,19 +11,19 @@ use crate::keys::Keyed;
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Bandwidth, Fabric, HostId, LinkId, NodeId, Picos};
 
-/// What to do about NICs while hosts are copied.
+/// Treatment of NICs while hosts are copied.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// New NICs of each host of the template; `None` keeps the template's own.
+    /// New NICs of each host of the template; `None` copies the template's own.
     hosts: Option<Vec<Vec<NewNic>>>,
-    /// What the network says that its ports speak.
+    /// Protocol of the ports, if the network states it.
     link: Option<LinkKind>,
 }
 
 #[derive(Clone, Debug)]
 struct NewNic {
     figures: Arc<NicFigures>,
-    /// What it hangs on, in the template, and by which link.
+    /// Devices of the template that the NIC is attached to, with the link to each.
     links: Vec<(NodeId, LinkSpec)>,
 }
 
@@ -37,12 +38,12 @@ impl Plan {
         Self { hosts: Some(hosts), link: spec.link }
     }
 
-    /// Whether the template's NICs are left out.
+    /// Returns true if the template's NICs are not copied.
     pub fn replaces(&self) -> bool {
         self.hosts.is_some()
     }
 
-    /// A NIC of the template that is kept, as the network says of it.
+    /// Applies the port protocol of the network to a copied NIC.
     pub fn keep(&self, mut node: Node) -> Node {
         if let (Figures::Nic(figures), Some(_)) = (&mut node.figures, self.link) {
             Arc::make_mut(figures).link = self.link;
@@ -50,7 +51,7 @@ impl Plan {
         node
     }
 
-    /// Adds the new NICs of a host; the error is an id that is taken.
+    /// Adds the new NICs of a host. The error is an id that is already in use.
     pub fn add(
         &self,
         builder: &mut FabricBuilder,
@@ -77,7 +78,8 @@ impl Plan {
     }
 }
 
-/// Refuses to join hosts that have no NICs while the network does not say which they get: what is not known is not made up.
+/// Returns an error if the hosts have no NICs and the network does not state both their number and their line rate:
+/// NICs are never invented.
 pub(super) fn known(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
     let has_nics = host.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
     if has_nics || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
@@ -96,7 +98,7 @@ pub(super) fn known(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
     )))
 }
 
-/// Says what is assumed of NICs whose line rate no file states.
+/// Adds a warning about the assumed line rate if no file states that of the NICs.
 pub(super) fn say_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
     let unknown = hosts.iter().flatten().find(|&&nic| match &builder.get(nic).figures {
         Figures::Nic(figures) => figures.speed.is_none(),
@@ -110,7 +112,7 @@ pub(super) fn say_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>
     }
 }
 
-/// The NICs that a host gets: spread evenly over the places where its own NICs are.
+/// New NICs of a host, spread evenly over the attachment points of its own NICs.
 fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<NewNic> {
     let fabric = template.fabric;
     let members = template.members(host);
@@ -123,8 +125,8 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
                 Figures::Nic(figures) => Arc::clone(figures),
                 _ => Arc::default(),
             };
-            let links = all_leaving(template, nic).map(|link| (fabric.ends(link).1, spec_of(fabric, link)));
-            // Its network, if the template has one, is not copied.
+            let links = all_leaving(template, nic).map(|link| (fabric.ends(link).1, fabric.spec_of(link)));
+            // The template's own network, if any, is not copied.
             let inside =
                 |end: &(NodeId, LinkSpec)| !matches!(fabric.node(end.0).kind, NodeKind::Switch | NodeKind::Nic);
             NewNic { figures, links: links.filter(inside).collect() }
@@ -150,7 +152,7 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
         .collect()
 }
 
-/// Where NICs go on a host without any: its PCIe switches, or else its CPUs, or else each GPU itself.
+/// Attachment points of NICs on a host without NICs: its PCIe switches, otherwise its CPUs, otherwise each of its GPUs.
 fn free_places(template: &Template<'_>, host: usize) -> Vec<NewNic> {
     let fabric = template.fabric;
     let of_kind = |test: fn(NodeKind) -> bool| {

@@ -1,4 +1,4 @@
-//! What clusters are made of: hosts, racks, NICs, switches and what they carry.
+//! Tests of clusters: hosts, racks, NICs, switches and bandwidths.
 
 use super::*;
 use crate::fabric::{Figures, NodeKind};
@@ -37,6 +37,16 @@ fn one_host_is_the_preset_itself() {
 }
 
 #[test]
+fn copies_of_a_slowed_host_keep_both_rates() {
+    let host = preset::load("hgx-h200").unwrap().slowed("gpu0->nvswitch0", 0.5).unwrap();
+    let built = build(&host, 2, None).unwrap();
+    for id in ["n0/gpu0->n0/nvswitch0", "n1/gpu0->n1/nvswitch0"] {
+        let link = built.link(built.find_link(id).unwrap()[0]);
+        assert_eq!(link.bandwidth.unwrap().0 * 2, link.built.unwrap().0, "{id}");
+    }
+}
+
+#[test]
 fn copies_are_prefixed_and_in_rank_order() {
     let fabric = cluster("dgx-a100", 3, "");
     assert_eq!(fabric.gpus().len(), 24);
@@ -68,13 +78,13 @@ fn racks_fill_in_order() {
     assert_eq!(class(&two, "n0/gpu0", "n17/gpu3"), PathClass::Nvl);
     assert_eq!(class(&two, "n17/gpu3", "n18/gpu0"), PathClass::Net);
     assert_eq!(class(&two, "n18/gpu0", "n35/gpu0"), PathClass::Nvl);
-    // A host alone keeps its rack's switch.
+    // A single host has the NVSwitch of its rack.
     let one = cluster("gb200-nvl72", 1, "");
     assert_eq!(class(&one, "gpu0", "gpu3"), PathClass::Nvl);
 }
 
 #[test]
-fn mnnvl_is_one_domain() {
+fn mnnvl_joins_hosts_in_one_nvlink_domain() {
     let fabric = cluster("hgx-h200", 4, "mnnvl");
     assert_eq!(ids(&fabric, NodeKind::Nvswitch), ["nvswitch0"]);
     assert!(ids(&fabric, NodeKind::Switch).is_empty());
@@ -86,13 +96,13 @@ fn mnnvl_is_one_domain() {
 }
 
 #[test]
-fn rails_have_a_leaf_each_and_spines_as_wide_as_asked() {
+fn rail_networks_honour_oversubscription_and_radix() {
     let fabric = cluster("hgx-h200", 16, "rail,oversubscription=2");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 9);
     assert_eq!(between(&fabric, "n3/nic5", "leaf5"), 50.0);
     // Sixteen hosts below, half of that above.
     assert_eq!(between(&fabric, "leaf5", "spine0"), 400.0);
-    // With 64 ports to a leaf, 32 hosts are a group, and there are 32 spines.
+    // 64 ports per leaf: groups of 32 hosts, and 32 spines.
     let fabric = cluster("hgx-h200", 40, "rail,radix=64");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 2 * 8 + 32);
     assert_eq!(between(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
@@ -103,8 +113,8 @@ fn rails_have_a_leaf_each_and_spines_as_wide_as_asked() {
 }
 
 #[test]
-fn fat_trees_put_hosts_on_leaves() {
-    // 64 ports: 32 below, four hosts of eight NICs.
+fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
+    // 64 ports: 32 to hosts, which is four hosts of eight NICs.
     let fabric = cluster("hgx-h200", 16, "fat_tree");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "leaf2", "leaf3", "spine0"]);
     for nic in 0..8 {
@@ -150,7 +160,7 @@ fn dragonflies_join_every_pair_of_groups() {
             *global.entry((group(a), group(b))).or_insert(0.0) += link.bandwidth.unwrap().gbps();
         }
     }
-    // A group of three hosts injects 1,200 GB/s, a third of it for each other group.
+    // A group of three hosts injects 1,200 GB/s and sends a third of it to each other group.
     assert_eq!(global.len(), 6);
     assert!(global.values().all(|&gbps| gbps == 400.0), "{global:?}");
 }
@@ -158,7 +168,7 @@ fn dragonflies_join_every_pair_of_groups() {
 #[test]
 fn tori_wrap_around() {
     let fabric = cluster("hgx-h200", 12, "torus,dimensions=4x3");
-    // Four cables a host, from 400 GB/s of NICs.
+    // Four cables per host share 400 GB/s of NICs.
     assert_eq!(between(&fabric, "router0", "router1"), 100.0);
     assert_eq!(between(&fabric, "router0", "router3"), 100.0);
     assert_eq!(between(&fabric, "router0", "router8"), 100.0);
@@ -169,7 +179,7 @@ fn tori_wrap_around() {
 }
 
 #[test]
-fn keys_replace_the_presets_nics() {
+fn network_keys_replace_the_nics_of_the_preset() {
     let own = cluster("dgx-a100", 2, "rail");
     assert_eq!(between(&own, "n0/nic0", "leaf0"), 25.0);
     let faster = cluster("dgx-a100", 2, "rail,nic=400Gb/s");
@@ -195,7 +205,7 @@ fn keys_replace_the_presets_nics() {
 }
 
 #[test]
-fn hosts_without_nics_get_those_that_the_network_names() {
+fn hosts_without_nics_use_the_nics_of_the_network() {
     let text = "[[node]]\nid = \"gpu[0-1]\"\nkind = \"gpu\"\n[[node]]\nid = \"cpu\"\nkind = \"cpu\"\n[[link]]\na = \"gpu[0-1]\"\nb = \"cpu\"\nkind = \"pcie\"\n";
     let host = crate::read_text(text, "host").unwrap();
     assert!(build(&host, 2, None).unwrap_err().to_string().contains("describes no NIC"));
@@ -220,7 +230,7 @@ fn gpus_per_host_limit_the_ranks() {
 }
 
 #[test]
-fn loopback_divides_one_machine() {
+fn loopback_splits_one_machine_into_nodes() {
     let host = preset::load("hgx-h200").unwrap();
     let network = "tcp-loopback".parse().unwrap();
     let fabric = build_with_gpus(&host, 2, Some(4), Some(&network)).unwrap();
@@ -238,7 +248,7 @@ fn loopback_divides_one_machine() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_clusters_are_rejected() {
     assert!(matches!(try_cluster("hgx-h200", 0, ""), Err(Error::Request(_))));
     assert!(matches!(try_cluster("hgx-h200", u32::MAX, ""), Err(Error::Request(_))));
     let switch = crate::read_text("[[node]]\nid = \"s\"\nkind = \"switch\"\n", "s").unwrap();

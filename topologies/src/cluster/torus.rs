@@ -1,11 +1,11 @@
-//! A torus: a router to each host, the ports of its NICs divided over its neighbours.
+//! Torus network: one router per host, with the bandwidth of its NICs divided among its neighbours.
 
 use super::network::Network;
 use crate::NodeId;
 use crate::error::{Error, Result};
 use crate::fabric::FabricBuilder;
 
-/// Joins hosts in a torus of `dimensions` (as cubic as their number allows where they are not given).
+/// Joins hosts in a torus of `dimensions`. The default is the most cubic shape with this number of hosts.
 pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
     let sides: Vec<usize> = match &network.spec.dimensions {
         Some(sides) => sides.iter().map(|&side| side as usize).collect(),
@@ -26,7 +26,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
         }
         routers.push(router);
     }
-    // Two cables a dimension; where a side is 2 both lead to the same neighbour.
+    // Two cables per dimension; if a side is 2, both lead to the same neighbour.
     let cables: u64 = 2 * sides.iter().filter(|&&side| side > 1).count() as u64;
     let rate = network.above(network.host_rate() / cables.max(1));
     let mut stride = 1;
@@ -47,7 +47,7 @@ pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
     Ok(())
 }
 
-/// Three sides with this product, as equal as it allows.
+/// Three sides whose product is `hosts`, as equal as possible.
 fn cubic(hosts: usize) -> Vec<usize> {
     let largest = |n: usize, most: usize| (1..=most).rev().find(|&side| n.is_multiple_of(side)).unwrap_or(1);
     let first = largest(hosts, (hosts as f64).cbrt().round() as usize);

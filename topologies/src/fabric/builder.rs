@@ -1,4 +1,4 @@
-//! Builds a [`Fabric`] vertex by vertex and link by link, refusing what cannot be.
+//! Construction of a [`Fabric`] device by device and link by link.
 
 use petgraph::graph::NodeIndex;
 use rustc_hash::FxHashMap;
@@ -6,36 +6,36 @@ use rustc_hash::FxHashMap;
 use super::{Fabric, Figures, HostId, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
 use crate::{Bandwidth, Picos};
 
-/// Collects vertices and links; [`FabricBuilder::finish`] makes the fabric.
+/// Builder that collects devices and links; [`FabricBuilder::finish`] returns the fabric.
 #[derive(Debug)]
 pub struct FabricBuilder {
     fabric: Fabric,
     host_ids: FxHashMap<Box<str>, HostId>,
 }
 
-/// The two directions of a link and what they share.
+/// Properties of a link in both directions.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
     /// Technology.
     pub kind: LinkKind,
-    /// Lanes or bonded links.
+    /// Number of lanes or bonded links.
     pub lanes: u16,
     /// Bandwidth from `a` to `b`; `None` is unlimited.
     pub forward: Option<Bandwidth>,
-    /// Bandwidth from `b` to `a`.
+    /// Bandwidth from `b` to `a`; `None` is unlimited.
     pub backward: Option<Bandwidth>,
     /// Latency of both directions.
     pub latency: Picos,
 }
 
 impl LinkSpec {
-    /// A link with the same bandwidth both ways and one lane.
+    /// A link with equal bandwidth in both directions and one lane.
     #[must_use]
     pub fn symmetric(kind: LinkKind, bandwidth: Bandwidth, latency: Picos) -> Self {
         Self { kind, lanes: 1, forward: Some(bandwidth), backward: Some(bandwidth), latency }
     }
 
-    /// The same with a lane count.
+    /// Variant of this link with a lane count.
     #[must_use]
     pub fn lanes(self, lanes: u16) -> Self {
         Self { lanes, ..self }
@@ -43,7 +43,7 @@ impl LinkSpec {
 }
 
 impl FabricBuilder {
-    /// An empty fabric of this name.
+    /// Creates an empty fabric of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let fabric = Fabric {
@@ -61,26 +61,26 @@ impl FabricBuilder {
         Self { fabric, host_ids: FxHashMap::default() }
     }
 
-    /// A finished fabric, to be added to.
+    /// Reopens a finished fabric to add to it.
     #[must_use]
     pub fn reopen(fabric: Fabric) -> Self {
         let host_ids = (0..).map(HostId).zip(&fabric.hosts).map(|(id, name)| (name.clone(), id)).collect();
         Self { fabric, host_ids }
     }
 
-    /// Makes room for this many more vertices and link directions.
+    /// Reserves capacity for this many additional devices and link directions.
     pub fn reserve(&mut self, nodes: usize, links: usize) {
         self.fabric.graph.reserve_nodes(nodes);
         self.fabric.graph.reserve_edges(links);
         self.fabric.by_id.reserve(nodes);
     }
 
-    /// Says that the hosts stand in a grid of these sides.
+    /// Sets the side lengths of the grid (torus) of the hosts.
     pub fn host_grid(&mut self, sides: Vec<u32>) {
         self.fabric.host_grid = sides;
     }
 
-    /// States settings of the machine that restrict its routes.
+    /// Sets the machine settings that restrict routes.
     pub fn routing(&mut self, routing: crate::route::Routing) {
         self.fabric.routing = routing;
     }
@@ -92,7 +92,8 @@ impl FabricBuilder {
         }
     }
 
-    /// Takes directions of a link out of service and leaves a part of the bandwidth of others: its own direction, then back.
+    /// Degrades both directions of a link: first element for `link`, second for its reverse. `failed` takes a direction
+    /// out of service; `slowed` replaces its bandwidth.
     pub(crate) fn degrade(&mut self, link: LinkId, failed: [bool; 2], slowed: [Option<Bandwidth>; 2]) {
         for ((direction, failed), slowed) in [link, link.reverse()].into_iter().zip(failed).zip(slowed) {
             let index = petgraph::graph::EdgeIndex::new(direction.0 as usize);
@@ -102,22 +103,30 @@ impl FabricBuilder {
         }
     }
 
-    /// Makes a GPU no rank: it is there and takes no part.
+    /// Adds a copy of a link of a fabric between two devices of this one, in both directions, with its failures and slowed rates.
+    pub(crate) fn copy_link(&mut self, fabric: &Fabric, link: LinkId, (a, b): (NodeId, NodeId)) -> LinkId {
+        let both = [fabric.link(link), fabric.link(link.reverse())];
+        let copy = self.link(a, b, &fabric.spec_of(link));
+        self.degrade(copy, both.map(|link| link.failed), both.map(|link| link.bandwidth));
+        copy
+    }
+
+    /// Removes a GPU from the ranks; it stays in the fabric as an idle GPU.
     pub fn idle(&mut self, gpu: NodeId) {
         self.fabric.gpus.retain(|&rank| rank != gpu);
     }
 
-    /// Notes where figures come from.
+    /// Adds a source of figures.
     pub fn source(&mut self, source: impl Into<String>) {
         self.fabric.sources.push(source.into());
     }
 
-    /// Notes something the user should know.
+    /// Adds a warning for the user.
     pub fn warn(&mut self, warning: impl Into<String>) {
         self.fabric.warnings.push(warning.into());
     }
 
-    /// The host of this name, made if new.
+    /// Returns the host of this name; creates it if it does not exist.
     pub fn host(&mut self, name: &str) -> HostId {
         if let Some(&id) = self.host_ids.get(name) {
             return id;
@@ -128,12 +137,13 @@ impl FabricBuilder {
         id
     }
 
-    /// Adds a vertex; `None` where the id is taken. Vertices that can be ranks become ranks in the order they come.
+    /// Adds a device; returns `None` if the id is already in use. Devices that can be ranks become ranks in the order
+    /// of addition.
     pub fn node(&mut self, id: &str, kind: NodeKind, host: HostId, figures: Figures) -> Option<NodeId> {
         self.node_with(Node { id: id.into(), kind, host, figures, attributes: Box::default() })
     }
 
-    /// Adds a vertex with everything that is known of it; `None` where the id is taken.
+    /// Variant of [`Self::node`] with all properties of the device; returns `None` if the id is already in use.
     pub fn node_with(&mut self, mut node: Node) -> Option<NodeId> {
         if self.fabric.by_id.contains_key(&node.id) {
             return None;
@@ -150,47 +160,47 @@ impl FabricBuilder {
         Some(id)
     }
 
-    /// The vertex with this id, if it was added.
+    /// Looks up an added device by its textual id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<NodeId> {
         self.fabric.find(id)
     }
 
-    /// A vertex added earlier.
+    /// The added device with this id.
     #[must_use]
     pub fn get(&self, id: NodeId) -> &Node {
         self.fabric.node(id)
     }
 
-    /// Says which models the GPUs may be of; none where that is known.
+    /// Sets the candidate models of the GPUs; empty if the model is known.
     pub fn gpu_candidates(&mut self, models: Vec<String>) {
         self.fabric.gpu_candidates = models;
     }
 
-    /// All vertices so far.
+    /// Ids of all devices added so far.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         (0..self.fabric.node_count() as u32).map(NodeId).collect()
     }
 
-    /// The links that leave a vertex.
+    /// Links that leave a device and have not failed.
     pub(crate) fn links_of(&self, id: NodeId) -> Vec<&Link> {
         self.fabric.leaving(id).into_iter().map(|link| self.fabric.link(link)).collect()
     }
 
-    /// The vertices at the other ends of the links of a vertex.
+    /// Neighbours of a device, one entry per link.
     pub(crate) fn neighbours(&self, id: NodeId) -> Vec<NodeId> {
         self.links_of(id).into_iter().map(|link| link.to).collect()
     }
 
-    /// Gives a vertex other figures: what is known of it beyond the file that it was read from.
+    /// Replaces the figures of a device.
     pub fn describe(&mut self, id: NodeId, figures: Figures) {
         if let Some(node) = self.fabric.graph.node_weight_mut(NodeIndex::new(id.0 as usize)) {
             node.figures = figures;
         }
     }
 
-    /// Adds a link; returns the direction from `a` to `b` (the other is its [`LinkId::reverse`]). A GPU that a MIG
-    /// instance is linked to carries it, and is no rank any more.
+    /// Adds a link and returns its direction from `a` to `b`; the other direction is its [`LinkId::reverse`]. A GPU
+    /// that is linked to a MIG instance carries it and is no longer a rank.
     pub fn link(&mut self, a: NodeId, b: NodeId, spec: &LinkSpec) -> LinkId {
         for (gpu, instance) in [(a, b), (b, a)] {
             if (self.get(gpu).kind, self.get(instance).kind) == (NodeKind::Gpu, NodeKind::Mig) {
@@ -213,18 +223,18 @@ impl FabricBuilder {
         LinkId(forward.index() as u32)
     }
 
-    /// The ranks so far, in order.
+    /// Ranks so far, in rank order.
     #[must_use]
     pub fn ranks(&self) -> &[NodeId] {
         &self.fabric.gpus
     }
 
-    /// Replaces the rank order (a file that numbers its GPUs otherwise than it lists them).
+    /// Replaces the rank order, for files that number GPUs in another order than they list them.
     pub fn rank_order(&mut self, gpus: Vec<NodeId>) {
         self.fabric.gpus = gpus;
     }
 
-    /// The finished fabric.
+    /// Returns the finished fabric.
     #[must_use]
     pub fn finish(self) -> Fabric {
         self.fabric

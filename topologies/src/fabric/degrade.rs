@@ -1,4 +1,4 @@
-//! A fabric with something out of service or slowed down: the same ids, another mask.
+//! Degraded copies of a fabric: links or devices out of service, or links slowed, with unchanged ids.
 
 use petgraph::graph::EdgeIndex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -8,7 +8,7 @@ use crate::Bandwidth;
 use crate::error::{Error, Result};
 
 impl Fabric {
-    /// A copy with these link directions out of service.
+    /// Returns a copy with these link directions out of service.
     #[must_use]
     pub fn without_links(&self, links: &[LinkId]) -> Self {
         let mut copy = self.clone();
@@ -20,8 +20,8 @@ impl Fabric {
         copy
     }
 
-    /// A copy with these devices out of service, the MIG instances of GPUs among them, and all of their links. They keep
-    /// their ids, and are ranks no more.
+    /// Returns a copy with these devices and all their links out of service. The MIG instances of a failed GPU fail
+    /// with it. Failed devices keep their ids but are no longer ranks.
     #[must_use]
     pub fn without_devices(&self, devices: &[NodeId]) -> Self {
         let mut devices: FxHashSet<NodeId> = devices.iter().copied().collect();
@@ -35,10 +35,10 @@ impl Fabric {
         copy
     }
 
-    /// A copy with what `name` means out of service: a link (`a->b`, `a-b`, `a-b#1`), a device, or a host.
+    /// Returns a copy with the named part out of service: a link (`a->b`, `a-b`, `a-b#1`), a device, or a host.
     ///
     /// # Errors
-    /// [`Error::Unknown`] where nothing has this name, with names that look like it.
+    /// [`Error::Unknown`] with similar names if nothing has this name.
     pub fn without(&self, name: &str) -> Result<Self> {
         let name = name.trim();
         if let Some(device) = self.find(name) {
@@ -56,11 +56,12 @@ impl Fabric {
         }
     }
 
-    /// A copy in which what `name` means (as in [`Fabric::without`]) keeps this part of its bandwidth.
+    /// Returns a copy in which the named links (see [`Fabric::without`]) have only the fraction `part` of their
+    /// bandwidth.
     ///
     /// # Errors
-    /// [`Error::Unknown`] as in [`Fabric::without`]; [`Error::Request`] for a part that is not above 0 and at most 1,
-    /// and for a link without a stated bandwidth.
+    /// [`Error::Unknown`] as in [`Fabric::without`]; [`Error::Request`] if `part` is not above 0 and at most 1, or if a
+    /// link has no stated bandwidth.
     pub fn slowed(&self, name: &str, part: f64) -> Result<Self> {
         if !(part > 0.0 && part <= 1.0) {
             return Err(Error::Request(format!("`{name}={part}`: what is left of a link is above 0 and at most 1")));
@@ -68,7 +69,7 @@ impl Fabric {
         let broken = self.without(name)?;
         let mut copy = self.clone();
         for (id, link) in broken.links() {
-            // What failing it would newly take out is what is meant.
+            // The slowed links are those that failing `name` would newly take out of service.
             if !link.failed || self.link(id).failed || self.is_inside(link) || self.is_inside(self.link(id.reverse())) {
                 continue;
             }
@@ -83,8 +84,8 @@ impl Fabric {
         Ok(copy)
     }
 
-    /// A copy whose links of some kinds carry so many times as much; `None` where there are none. What is known of devices, the line rate
-    /// of NICs too, stays: only the links change.
+    /// Returns a copy with the bandwidth of all links of `kinds` multiplied by `factor`; `None` if there is no such
+    /// link. Figures of devices, including the line rate of NICs, are unchanged.
     #[must_use]
     pub fn with_rates_times(&self, kinds: &[LinkKind], factor: f64) -> Option<Self> {
         let mut copy = self.clone();
@@ -98,7 +99,7 @@ impl Fabric {
         any.then_some(copy)
     }
 
-    /// A copy with these devices alone and the links between them, numbered anew in the same order.
+    /// Returns the sub-fabric of these devices and the links between them, renumbered in the same order.
     #[must_use]
     pub fn part(&self, keep: &FxHashSet<NodeId>) -> Self {
         let mut builder = super::FabricBuilder::new(&self.name);
@@ -115,24 +116,14 @@ impl Fabric {
         }
         for (id, link) in self.links().filter(|(id, _)| id.0 % 2 == 0) {
             if let (Some(&a), Some(&b)) = (place.get(&link.from), place.get(&link.to)) {
-                let back = self.link(id.reverse());
-                let spec = super::LinkSpec {
-                    kind: link.kind,
-                    lanes: link.lanes,
-                    forward: link.built,
-                    backward: back.built,
-                    latency: link.latency,
-                };
-                let copy = builder.link(a, b, &spec);
-                let both = [link, back];
-                builder.degrade(copy, both.map(|link| link.failed), both.map(|link| link.bandwidth));
+                builder.copy_link(self, id, (a, b));
             }
         }
         builder.rank_order(self.gpus.iter().filter_map(|gpu| place.get(gpu)).copied().collect());
         builder.finish()
     }
 
-    /// Whether a link leads from a GPU to one of its MIG instances.
+    /// Returns true if a link leads from a GPU to one of its MIG instances.
     fn is_inside(&self, link: &Link) -> bool {
         (self.node(link.from).kind, self.node(link.to).kind) == (NodeKind::Gpu, NodeKind::Mig)
     }
@@ -150,7 +141,7 @@ mod tests {
     use crate::{FabricRequest, load};
 
     #[test]
-    fn a_faster_network_is_the_same_fabric_with_other_cables() {
+    fn scaled_network_rates_leave_other_links_unchanged() {
         let one = FabricRequest::of("hgx-h100");
         assert!(load(&one).unwrap().with_rates_times(&LinkKind::NETWORK, 2.0).is_none());
         let two = load(&FabricRequest { nodes: Some(2), ..one }).unwrap();

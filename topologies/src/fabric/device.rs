@@ -1,4 +1,4 @@
-//! Devices: the vertices, and the figures that each kind carries.
+//! Devices of a fabric and the figures of each kind of device.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::{HostId, LinkKind};
 use crate::{Bandwidth, Bytes};
 
-/// What a vertex is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// A GPU: can be a rank.
+    /// A GPU; can be a rank.
     Gpu,
-    /// A MIG instance of a GPU: can be a rank, has a share of its GPU and no peer access to its siblings.
+    /// A MIG instance of a GPU; can be a rank. It has a share of its GPU and no peer access to the other instances.
     Mig,
-    /// Any other accelerator: can be a rank.
+    /// Any other accelerator; can be a rank.
     Accelerator,
     /// An NVSwitch.
     Nvswitch,
@@ -30,30 +30,31 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// Whether a rank can live on it.
+    /// Returns true if a device of this kind can be a rank.
     #[must_use]
     pub fn is_rank(self) -> bool {
         matches!(self, Self::Gpu | Self::Mig | Self::Accelerator)
     }
 }
 
-/// A vertex of the fabric.
+/// A device (a vertex of the fabric).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its id, unique in the fabric: `gpu0`, `n3/nic1`, or as written in a spec.
+    /// Textual id, unique in the fabric: `gpu0`, `n3/nic1`, or as written in a spec.
     pub id: Box<str>,
-    /// What it is.
+    /// Kind of the device.
     pub kind: NodeKind,
-    /// The machine it sits in; network switches sit in a host of their own kind (`network`).
+    /// Host of the device. Network switches belong to a host of their own (`network`).
     pub host: HostId,
-    /// The figures known of it.
+    /// Known figures of the device.
     pub figures: Figures,
-    /// Facts of the source that fabricast carries through unread (PCI ids, affinity), sorted by name.
+    /// Attributes from the source that fabricast passes through without interpreting them (PCI ids, affinity), sorted
+    /// by name.
     pub attributes: Attributes,
 }
 
 impl Node {
-    /// Whether it is a GPU of AMD's, whose compute capability is the number of its architecture (`gfx942`: 942).
+    /// Returns true for AMD GPUs, whose compute capability is the number of the architecture (`gfx942`: 942).
     #[must_use]
     pub fn is_amd(&self) -> bool {
         let gfx = match &self.figures {
@@ -64,13 +65,13 @@ impl Node {
     }
 }
 
-/// Named facts, sorted by name.
+/// Named attributes, sorted by name.
 pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 
 /// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Figures {
-    /// Nothing known.
+    /// No figures are known.
     #[default]
     None,
     /// A GPU, a MIG instance or an accelerator.
@@ -84,7 +85,7 @@ pub enum Figures {
 }
 
 impl Figures {
-    /// Whether no figure is known, whatever the kind; [`Figures::None`] says the same.
+    /// Returns true if no figure is known, whatever the kind; equivalent to [`Figures::None`].
     #[must_use]
     pub fn all_unknown(&self) -> bool {
         match self {
@@ -96,13 +97,13 @@ impl Figures {
         }
     }
 
-    /// Whether it is a switch that reduces and multicasts.
+    /// Returns true for a switch that supports in-network reduction and multicast.
     #[must_use]
     pub fn multicasts(&self) -> bool {
         matches!(self, Self::Switch(figures) if figures.multicast == Some(true))
     }
 
-    /// Bytes of the names in them.
+    /// Number of bytes of the names in these figures.
     pub(crate) fn text_bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
@@ -115,7 +116,7 @@ impl Figures {
     }
 }
 
-/// What is known of a GPU.
+/// Known figures of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuFigures {
@@ -123,13 +124,13 @@ pub struct GpuFigures {
     pub model: Option<String>,
     /// Compute capability × 10 (90 is 9.0), as NCCL's `sm`; for AMD the gfx number.
     pub compute_capability: Option<u32>,
-    /// Streaming multiprocessors (compute units).
+    /// Number of streaming multiprocessors (AMD: compute units).
     pub sm_count: Option<u32>,
     /// Memory size.
     pub memory: Option<Bytes>,
-    /// Memory bandwidth, reads and writes together.
+    /// Memory bandwidth, sum of reads and writes.
     pub memory_bandwidth: Option<Bandwidth>,
-    /// Copy engines that can move data to peers at once.
+    /// Number of copy engines that can transfer to peers concurrently.
     pub copy_engines: Option<u32>,
     /// Dense 16-bit tensor throughput in TFLOP/s, without sparsity.
     pub bf16_tflops: Option<f64>,
@@ -150,7 +151,7 @@ pub enum CpuArch {
     Power,
 }
 
-/// What is known of a CPU socket.
+/// Known figures of a CPU socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CpuFigures {
@@ -158,13 +159,13 @@ pub struct CpuFigures {
     pub model: Option<String>,
     /// Instruction set.
     pub arch: Option<CpuArch>,
-    /// Vendor as CPUID gives it: `GenuineIntel`, `AuthenticAMD`.
+    /// Vendor string of CPUID: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: Option<String>,
     /// CPUID family.
     pub family: Option<u32>,
     /// CPUID model.
     pub model_id: Option<u32>,
-    /// NUMA node number; −1 where the machine hides it.
+    /// NUMA node number; −1 if the machine does not expose it.
     pub numa: Option<i32>,
     /// Memory bandwidth.
     pub memory_bandwidth: Option<Bandwidth>,
@@ -172,30 +173,30 @@ pub struct CpuFigures {
     pub memory: Option<Bytes>,
 }
 
-/// What is known of a NIC.
+/// Known figures of a NIC.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NicFigures {
     /// Marketing or device name: `ConnectX-7`, `mlx5_0`.
     pub model: Option<String>,
-    /// Line rate, all ports.
+    /// Line rate of all ports.
     pub speed: Option<Bandwidth>,
-    /// Whether it reads and writes GPU memory directly (GPUDirect RDMA).
+    /// Support for GPUDirect RDMA (direct access to GPU memory).
     pub gdr: Option<bool>,
-    /// Largest IP packet that it sends over Ethernet, in bytes: 1500, or 9000 where jumbo frames are on.
+    /// MTU of Ethernet (largest IP packet) in bytes: 1500, or 9000 with jumbo frames.
     pub mtu: Option<u32>,
-    /// What its port speaks, `infiniband` or `ethernet`, where somebody said so; the kind of its cable else.
+    /// Protocol of its port, `infiniband` or `ethernet`, if stated. If `None`, the kind of its cable applies.
     pub link: Option<LinkKind>,
 }
 
-/// What is known of a switch.
+/// Known figures of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SwitchFigures {
     /// Marketing name: `NVSwitch 3`, `Quantum-2`.
     pub model: Option<String>,
-    /// What all its ports together can forward; absent is non-blocking.
+    /// Aggregate forwarding capacity of all ports; `None` is non-blocking.
     pub capacity: Option<Bandwidth>,
-    /// Whether it reduces and multicasts in the switch (NVLS, SHARP).
+    /// Support for in-network reduction and multicast (NVLS, SHARP).
     pub multicast: Option<bool>,
 }

@@ -1,21 +1,21 @@
-//! Links: what kind, how wide, how fast, how far.
+//! Links: technology, lanes, bandwidth and latency.
 
 use serde::{Deserialize, Serialize};
 
 use super::NodeId;
 use crate::{Bandwidth, Picos};
 
-/// The technology of a link, which decides its path class and which protocols may use it.
+/// Technology of a link. It determines the class of a path and the protocols that can use the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
-    /// NVLink, and what plays its part elsewhere (xGMI between AMD GPUs, NVLink Fusion).
+    /// NVLink, or its equivalent of other vendors (xGMI between AMD GPUs, NVLink Fusion).
     Nvlink,
     /// NVLink-C2C between a Grace CPU and its GPU.
     C2c,
     /// PCI Express.
     Pcie,
-    /// Between CPU sockets: UPI, xGMI between EPYCs.
+    /// Interconnect between CPU sockets: UPI, xGMI between EPYCs.
     Upi,
     /// InfiniBand.
     Infiniband,
@@ -24,10 +24,10 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Those between hosts and switches of a network.
+    /// Technologies of links between hosts and network switches.
     pub const NETWORK: [Self; 2] = [Self::Infiniband, Self::Ethernet];
 
-    /// What people call it.
+    /// Display name of the technology.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -44,20 +44,20 @@ impl LinkKind {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Where it starts.
+    /// Device at its start.
     pub from: NodeId,
-    /// Where it ends.
+    /// Device at its end.
     pub to: NodeId,
-    /// Its technology.
+    /// Technology.
     pub kind: LinkKind,
-    /// Number of lanes or bonded links; 1 where the source does not say. Bandwidth is that of all of them together.
+    /// Number of lanes or bonded links; 1 if the source does not state it. `bandwidth` is the sum over all lanes.
     pub lanes: u16,
     /// Bandwidth of this direction; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// The same before it was slowed (`--slow`): software inside a host chooses its ways by how the host was built.
+    /// Bandwidth before the link was slowed (`--slow`). Route selection inside a host uses this value.
     pub built: Option<Bandwidth>,
-    /// Time for a first byte to pass.
+    /// Latency of the first byte.
     pub latency: Picos,
-    /// Taken out of service (`--fail`): kept so that ids stay dense, never routed over.
+    /// Link is out of service (`--fail`). It stays in the fabric so that ids are dense, and is never routed over.
     pub failed: bool,
 }

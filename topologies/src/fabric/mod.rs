@@ -1,7 +1,7 @@
-//! The fabric itself: devices, links, hosts, and the order of its GPUs.
+//! The fabric: devices, links, hosts and the rank order of its GPUs.
 //!
-//! A `Fabric` is immutable once built. Failures and slow links are a mask over it, so that
-//! ids stay dense and a healthy fabric and its broken twin can be compared id by id.
+//! A `Fabric` is immutable once built. Failures and slowed links are modelled as a mask on the links, so that ids stay
+//! dense and a degraded fabric can be compared with the healthy one id by id.
 
 mod builder;
 mod degrade;
@@ -22,15 +22,16 @@ pub use near::near_misses;
 use crate::Bandwidth;
 use crate::route::Routing;
 
-/// A vertex of the fabric: dense, from 0, in the order of the file.
+/// Id of a device (a vertex of the fabric). Ids are dense, from 0, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// One direction of a link: dense, from 0. The two directions of a link are neighbours (`a->b` even, `b->a` odd).
+/// Id of one direction of a link. Ids are dense, from 0. The two directions of a link have adjacent ids (`a->b` even,
+/// `b->a` odd).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// A machine (host): dense, from 0.
+/// Id of a host (a machine). Ids are dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
@@ -58,57 +59,57 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// The fabric's name: the preset's, the spec's, or the file's.
+    /// Name of the fabric: that of the preset, the spec or the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the figures come from, one line a source.
+    /// Sources of the figures, one per line.
     #[must_use]
     pub fn sources(&self) -> &[String] {
         &self.sources
     }
 
-    /// What the reader let pass but the user should know (a tab that NCCL itself refuses, an assumed link).
+    /// Warnings of the reader (a tab in a matrix that NCCL itself rejects, an assumed link).
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The models that the GPUs may be of, where the file that described them leaves several possible: names of
-    /// [`gpus::models`](crate::gpus::models). Empty where the model is known.
+    /// Candidate models of the GPUs if the source file does not identify the model: names of
+    /// [`gpus::models`](crate::gpus::models). Empty if the model is known.
     #[must_use]
     pub fn gpu_candidates(&self) -> &[String] {
         &self.gpu_candidates
     }
 
-    /// The devices that can be ranks (GPUs, MIG instances, accelerators), in rank order.
+    /// Devices that are ranks (GPUs, MIG instances, accelerators), in rank order.
     #[must_use]
     pub fn gpus(&self) -> &[NodeId] {
         &self.gpus
     }
 
-    /// Sides of the grid that the hosts stand in, that of neighbouring numbers first: a torus built as such has one. Empty
-    /// where none is known, and for what was read from a file that lists links.
+    /// Side lengths of the grid (torus) of the hosts; host numbers vary fastest along the first side. Empty if the
+    /// network is not a torus, and for fabrics read from a file that lists links.
     #[must_use]
     pub fn host_grid(&self) -> &[u32] {
         &self.host_grid
     }
 
-    /// Settings of the machine that restrict its routes, whatever a router is asked for.
+    /// Machine settings that restrict its routes, independent of the options of a router.
     #[must_use]
     pub fn routing(&self) -> Routing {
         self.routing
     }
 
-    /// A copy with these settings.
+    /// Returns a copy with these settings.
     #[must_use]
     pub fn with_routing(&self, routing: Routing) -> Self {
         Self { routing, ..self.clone() }
     }
 
-    /// The GPUs that are there and take no part: neither ranks nor carriers of MIG instances, in id order.
+    /// GPUs that are neither ranks nor carriers of MIG instances, in id order.
     #[must_use]
     pub fn idle_gpus(&self) -> Vec<NodeId> {
         let mut taken: rustc_hash::FxHashSet<NodeId> = self.gpus.iter().copied().collect();
@@ -119,13 +120,13 @@ impl Fabric {
         self.nodes().filter(idle).map(|(id, _)| id).collect()
     }
 
-    /// Names of the hosts.
+    /// Names of the hosts, by [`HostId`].
     #[must_use]
     pub fn hosts(&self) -> &[Box<str>] {
         &self.hosts
     }
 
-    /// These devices by host: hosts in the order in which they first appear, of each its devices in theirs.
+    /// Groups devices by host. Hosts are in order of first appearance in `devices`, as are the devices of each host.
     #[must_use]
     pub fn by_host(&self, devices: &[NodeId]) -> Vec<Vec<NodeId>> {
         let mut place_of: FxHashMap<HostId, usize> = FxHashMap::default();
@@ -140,7 +141,7 @@ impl Fabric {
         hosts
     }
 
-    /// The most of these devices that a host has; at least 1.
+    /// Largest number of these devices on one host; at least 1.
     #[must_use]
     pub fn most_on_a_host(&self, devices: &[NodeId]) -> u32 {
         let mut counts = vec![0; self.hosts.len()];
@@ -152,7 +153,7 @@ impl Fabric {
         counts.into_iter().max().unwrap_or(1).max(1)
     }
 
-    /// Number of vertices.
+    /// Number of devices.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.graph.node_count()
@@ -164,19 +165,31 @@ impl Fabric {
         self.graph.edge_count()
     }
 
-    /// A vertex.
+    /// The device with this id.
     #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.graph[NodeIndex::new(id.0 as usize)]
     }
 
-    /// One direction of a link.
+    /// Specification of a link in both directions, as it was built.
+    pub(crate) fn spec_of(&self, link: LinkId) -> LinkSpec {
+        let (forward, backward) = (self.link(link), self.link(link.reverse()));
+        LinkSpec {
+            kind: forward.kind,
+            lanes: forward.lanes,
+            forward: forward.built,
+            backward: backward.built,
+            latency: forward.latency,
+        }
+    }
+
+    /// The link direction with this id.
     #[must_use]
     pub fn link(&self, id: LinkId) -> &Link {
         &self.graph[EdgeIndex::new(id.0 as usize)]
     }
 
-    /// All vertices with their ids, in id order.
+    /// All devices with their ids, in id order.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         self.graph.raw_nodes().iter().enumerate().map(|(i, node)| (NodeId(i as u32), &node.weight))
     }
@@ -193,7 +206,7 @@ impl Fabric {
         (link.from, link.to)
     }
 
-    /// Link directions that leave a vertex, usable ones only, in id order.
+    /// Link directions that leave a device and have not failed, in id order.
     #[must_use]
     pub fn leaving(&self, id: NodeId) -> Vec<LinkId> {
         let mut links: Vec<LinkId> = self
@@ -206,13 +219,14 @@ impl Fabric {
         links
     }
 
-    /// The vertex with this id (`gpu0`, `n3/gpu0`).
+    /// Looks up a device by its textual id (`gpu0`, `n3/gpu0`).
     #[must_use]
     pub fn find(&self, id: &str) -> Option<NodeId> {
         self.by_id.get(id).copied()
     }
 
-    /// Sum of the bandwidths of the usable links that leave a vertex; `None` where one of them is unlimited or none leaves.
+    /// Sum of the bandwidths of the links that leave a device and have not failed; `None` if there is no such link or
+    /// one of them is unlimited.
     #[must_use]
     pub fn port_bandwidth(&self, id: NodeId) -> Option<Bandwidth> {
         let links = self.leaving(id);

@@ -1,7 +1,7 @@
 //! Names of links and devices, as users write them.
 //!
-//! A direction is `a->b`; both directions are `a-b` or `b-a`. Where several links join the same two devices, each has
-//! its number behind `#` (`a->b#0`, `a->b#1`), and the name without a number means all of them.
+//! A direction is `a->b`; both directions are `a-b` or `b-a`. Parallel links between two devices are numbered behind
+//! `#` (`a->b#0`, `a->b#1`); the name without a number refers to all of them.
 
 use petgraph::graph::NodeIndex;
 use petgraph::visit::EdgeRef;
@@ -10,14 +10,14 @@ use rustc_hash::FxHashMap;
 use super::{Fabric, LinkId, NodeId, near_misses};
 use crate::error::{Error, Result};
 
-/// Longest text that is looked up; two ids of the greatest length and what stands between them.
+/// Longest name of a link, in bytes, that is looked up: two ids of maximum length and the separators.
 const LONGEST: usize = 600;
 
 impl Fabric {
-    /// The device with this id.
+    /// Looks up a device by its textual id.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the ids that look like it.
+    /// [`Error::Unknown`] with similar ids.
     pub fn device(&self, id: &str) -> Result<NodeId> {
         self.find(id).ok_or_else(|| Error::Unknown {
             what: "device",
@@ -26,8 +26,8 @@ impl Fabric {
         })
     }
 
-    /// Link directions from one device to another, in id order. Walks the links of both ends at once and stops when
-    /// either runs out, so that a spine's many links cost nothing where the other end has few.
+    /// Link directions from one device to another, in id order. Iterates over the links of both ends in step and stops
+    /// when either is exhausted, so that the cost depends on the end with fewer links.
     fn between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let index = |node: NodeId| NodeIndex::new(node.0 as usize);
         let (mut ahead, mut back) = (self.graph.edges(index(from)), self.graph.edges(index(to)));
@@ -50,9 +50,10 @@ impl Fabric {
         links
     }
 
-    /// The name of a link direction: `a->b`, with `#k` where it has parallels.
+    /// Name of a link direction: `a->b`, followed by `#k` if the link has parallel links.
     ///
-    /// Takes time in the number of links at the end that has fewer; [`Fabric::link_names`] names all links in one pass.
+    /// The cost is linear in the number of links at the end with fewer links; [`Fabric::link_names`] names all links in
+    /// one pass.
     #[must_use]
     pub fn link_name(&self, id: LinkId) -> String {
         let (from, to) = self.ends(id);
@@ -61,7 +62,7 @@ impl Fabric {
         self.name_of(from, to, number)
     }
 
-    /// The names of all link directions, in id order.
+    /// Names of all link directions, in id order.
     #[must_use]
     pub fn link_names(&self) -> Vec<String> {
         let mut counts: FxHashMap<(NodeId, NodeId), (usize, usize)> = FxHashMap::default();
@@ -84,13 +85,14 @@ impl Fabric {
         number.map_or_else(|| format!("{from}->{to}"), |k| format!("{from}->{to}#{k}"))
     }
 
-    /// The link directions that a name means: `a->b` one direction, `a-b` both, `#k` one of several parallels.
+    /// Looks up link directions by name: `a->b` is one direction, `a-b` both, `#k` selects one of several parallel
+    /// links.
     ///
-    /// Ids may themselves contain `-` and `#`; of several readings the first in which both ids exist and are joined
-    /// counts, `->` before `-`.
+    /// Ids may themselves contain `-` and `#`. A name is resolved to the first interpretation in which both ids exist
+    /// and are linked; `->` is tried before `-`.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with names of links that were probably meant.
+    /// [`Error::Unknown`] with the names of similar links.
     pub fn find_link(&self, name: &str) -> Result<Vec<LinkId>> {
         let text = name.trim();
         let mut near = Vec::new();
@@ -118,7 +120,7 @@ impl Fabric {
 
     fn joining(&self, a: NodeId, b: NodeId, directed: bool, number: Option<usize>) -> Vec<LinkId> {
         let there = self.between(a, b);
-        // The two directions of a link are made together, so that the k-th there and the k-th back are one link.
+        // Both directions of a link are added in one step, so the k-th links of the two directions belong to one link.
         let back = if directed { Vec::new() } else { self.between(b, a) };
         let mut links: Vec<LinkId> = match number {
             None => there.into_iter().chain(back).collect(),
@@ -128,7 +130,7 @@ impl Fabric {
         links
     }
 
-    /// Names of links at `known` whose other end looks like `wrong`.
+    /// Names of the links of `known` whose other end has an id similar to `wrong`.
     fn similar(&self, known: NodeId, wrong: &str) -> Vec<String> {
         let links = self.leaving(known);
         let other = |link: LinkId| &*self.node(self.ends(link).1).id;
@@ -137,13 +139,13 @@ impl Fabric {
     }
 }
 
-/// The readings of a name as ends and number.
+/// Interpretations of a name as pair of ends and link number.
 fn numbered(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
     let with_number = text.rsplit_once('#').and_then(|(ends, k)| Some((ends, Some(k.parse().ok()?))));
     std::iter::once((text, None)).chain(with_number)
 }
 
-/// The readings of `a->b` and `a-b` as two ids, and whether one direction is meant.
+/// Interpretations of `a->b` and `a-b` as two ids; the flag is true for a single direction.
 fn splits(text: &str) -> impl Iterator<Item = (&str, &str, bool)> {
     let arrows = text.match_indices("->").map(|(i, _)| (&text[..i], &text[i + 2..], true));
     let dashes = text.match_indices('-').map(|(i, _)| (&text[..i], &text[i + 1..], false));
@@ -156,7 +158,7 @@ mod tests {
     use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind};
     use crate::{Bandwidth, Picos};
 
-    /// `a-1` and `b` joined twice, `b` and `n0/c#1` once.
+    /// Links `a-1` and `b` twice, `b` and `n0/c#1` once.
     fn fabric() -> Fabric {
         let mut builder = FabricBuilder::new("t");
         let host = builder.host("h");
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_is_found_by_its_name() {
+    fn link_names_resolve_to_their_link() {
         let fabric = fabric();
         let names = fabric.link_names();
         assert_eq!(names, ["a-1->b#0", "b->a-1#0", "b->n0/c#1", "n0/c#1->b", "b->a-1#1", "a-1->b#1"]);
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn dashes_and_missing_numbers_mean_more() {
+    fn dashes_and_missing_numbers_select_several_links() {
         let fabric = fabric();
         let ids = |name: &str| fabric.find_link(name).unwrap().iter().map(|link| link.0).collect::<Vec<_>>();
         assert_eq!(ids("a-1->b"), [0, 5]);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_get_near_ones() {
+    fn unknown_names_suggest_similar_links() {
         let fabric = fabric();
         let near = |name: &str| match fabric.find_link(name).unwrap_err() {
             Error::Unknown { near, .. } => near,

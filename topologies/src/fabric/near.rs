@@ -1,14 +1,15 @@
-//! Known names that look like a wrong one, for every "did you mean".
+//! Suggestions of similar names for every "did you mean" message.
 
-/// Most suggestions that are given.
+/// Maximum number of suggestions.
 const MOST: usize = 3;
 
-/// Longest name (in characters) that is compared; longer ones are no slips of the hand.
+/// Longest name (in characters) that is compared; longer ones are unlikely to be typos.
 const LONGEST: usize = 64;
 
-/// The known names nearest to `name`, best first: within a third of its length in edits, or one containing the other.
+/// Known names that are similar to `name`, best match first. A name is similar if its edit distance is at most a third
+/// of the length of `name`, or if it contains `name`. Comparison ignores case.
 ///
-/// Time is that of one small edit-distance table per known name; names of very different length are skipped.
+/// The cost is one small edit-distance table per known name; names of very different length are skipped.
 #[must_use]
 pub fn near_misses<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let wanted: Vec<char> = name.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
@@ -36,7 +37,7 @@ pub fn near_misses<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> 
     found.into_iter().take(MOST).map(|(_, candidate)| candidate.to_owned()).collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours between two words (optimal string alignment).
+/// Optimal string alignment distance of two words: insertions, deletions, replacements and swaps of adjacent letters.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_come_first_and_strangers_not_at_all() {
+    fn similar_names_are_sorted_and_dissimilar_ones_omitted() {
         let known = ["hgx-h100", "hgx-h200", "dgx-a100", "l40s-pcie"];
         assert_eq!(near_misses("hgx-h20", known), ["hgx-h200", "hgx-h100"]);
         assert_eq!(near_misses("H200", known), ["hgx-h200"]);
