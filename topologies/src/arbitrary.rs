@@ -1,4 +1,4 @@
-//! Random fabrics for property tests, and what makes two fabrics the same.
+//! Random fabrics for property tests, and the facts by which two fabrics are compared.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::fabric::{
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
-/// Everything of a fabric that is compared, in order; hosts by name, since their numbers follow first use.
+/// All compared properties of a fabric, in order. Hosts are given by name because their numbers depend on the order of
+/// first use.
 pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
     let id = |node: crate::NodeId| &*fabric.node(node).id;
     let mut facts = vec![format!("name {:?} sources {:?}", fabric.name(), fabric.sources())];
@@ -31,7 +32,7 @@ pub(crate) fn facts(fabric: &Fabric) -> Vec<String> {
     facts
 }
 
-/// Ids: mostly numbered runs, sometimes anything that an id may be.
+/// Device ids: mostly numbered sequences, sometimes arbitrary valid ids.
 fn id() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => ("(gpu|n0/gpu|sw|a-b|x\\[|mlx5_)", 0u32..12).prop_map(|(stem, number)| format!("{stem}{number}")),
@@ -128,7 +129,7 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
     prop_oneof![Just(Figures::None), some].boxed()
 }
 
-/// A vertex before it has a host number.
+/// A device without host number: id, kind, figures, host name, attributes.
 type RandomNode = (String, NodeKind, Figures, String, Vec<(String, String)>);
 
 fn node() -> impl Strategy<Value = RandomNode> {
@@ -152,7 +153,7 @@ fn link() -> impl Strategy<Value = LinkSpec> {
     )
 }
 
-/// What differs from a healthy machine in full use.
+/// Deviations from a healthy, fully used machine.
 #[derive(Debug)]
 struct State {
     idle: Vec<prop::sample::Index>,
@@ -177,7 +178,7 @@ fn state() -> impl Strategy<Value = State> {
     })
 }
 
-/// A random fabric: any kinds, figures, hosts, parallel links and rank order.
+/// A random fabric with any kinds of devices, figures, hosts, parallel links and rank order.
 pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
     let ends = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     let runs = (1..4usize, link(), vec(ends, 0..12));
@@ -187,7 +188,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
         for source in sources {
             builder.source(source);
         }
-        // (Which GPUs of those that carry instances take part follows from the instances.)
+        // GPUs with MIG instances cannot be idled: the instances determine which GPUs are in use.
         let is_cut = nodes.iter().any(|node| node.1 == NodeKind::Mig);
         let mut added = Vec::new();
         for (id, kind, figures, host, mut attributes) in nodes {

@@ -1,43 +1,43 @@
-//! What can go wrong between a user's text and a fabric, always with the place in the text.
+//! Errors of reading a text into a fabric, each with its source location where it has one.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::lines::LineIndex;
 
-/// The result of everything fallible in this crate.
+/// Result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where in a source text something stands. Lines and columns count from 1; columns count characters.
+/// A source location (span) in a text. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// File name, preset name or `<input>`.
     pub source: String,
-    /// Line, from 1; 0 where no line is known (a missing file).
+    /// Line, from 1; 0 if no line is known (a missing file).
     pub line: u32,
-    /// Column in characters, from 1; 0 where no column is known.
+    /// Column in characters, from 1; 0 if no column is known.
     pub column: u32,
     /// Byte range in the text, for underlining.
     pub bytes: Range<usize>,
 }
 
 impl Place {
-    /// A place that names the source only.
+    /// Creates a location that names the source only.
     #[must_use]
     pub fn of_source(source: &str) -> Self {
         Self { source: source.to_owned(), ..Self::default() }
     }
 
-    /// The place of a byte range of `text`. Ranges past the end are cut to it. Reads the text up to there: a reader that
-    /// needs places of many items, and not of its one error, asks an [`Origin::indexed`].
+    /// The location of a byte range of `text`. Ranges past the end are clamped to it. Each call reads the text up to
+    /// the range; a reader that needs the locations of many items uses [`Origin::indexed`].
     #[must_use]
     pub fn in_text(source: &str, text: &str, bytes: Range<usize>) -> Self {
         Origin::new(source, text).place(bytes)
     }
 
-    /// The place of a field of the first line from byte `start` of `text` on that holds more than a comment (`#`), where
-    /// readers of CSV stand before what they pass over; of the line's first word where the field is empty. Other fields stand `before` it, as
-    /// far as they are known.
+    /// The location of a CSV field. Starting at byte `start` of `text`, empty lines and comment lines (`#`) are
+    /// skipped; the field is searched in the first remaining line. `before`: the known fields to the left of it. An
+    /// empty field is located at the start of the line or behind the last field of `before`.
     #[must_use]
     pub fn in_line<'a>(
         source: &str,
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// A text being read and where it came from, so that every error can point at its line and column.
+/// A text being read and its source, from which every error derives its line and column.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// File name, preset name or `<input>`.
@@ -60,19 +60,20 @@ pub struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// A text for which few places are asked: each is found by reading the text up to it.
+    /// Creates an origin without a line index. Each lookup reads the text up to the location, which suits readers that
+    /// need few locations.
     #[must_use]
     pub fn new(source: &'a str, text: &'a str) -> Self {
         Self { source, text, lines: None }
     }
 
-    /// The same with the index of its text, for readers that keep the place of every item.
+    /// Variant of this origin with a line index of its text, for readers that store the location of every item.
     #[must_use]
     pub fn indexed(self, lines: &'a LineIndex) -> Self {
         Self { lines: Some(lines), ..self }
     }
 
-    /// The place of a byte range. Ranges past the end are cut to it.
+    /// The location of a byte range. Ranges past the end are clamped to it.
     #[must_use]
     pub fn place(self, bytes: Range<usize>) -> Place {
         let text = self.text;
@@ -92,7 +93,7 @@ impl<'a> Origin<'a> {
         Place { source: self.source.to_owned(), line, column, bytes: start..bytes.end.clamp(start, text.len()) }
     }
 
-    /// The place of a field of a line, as [`Place::in_line`] finds it.
+    /// The location of a CSV field; see [`Place::in_line`].
     #[must_use]
     pub fn place_in_line<'b>(self, start: usize, (before, field): (impl IntoIterator<Item = &'b str>, &str)) -> Place {
         let mut begin = start;
@@ -107,7 +108,7 @@ impl<'a> Origin<'a> {
         }
         let passed = before.into_iter().fold(0, |at, other| {
             let rest = own.get(at..).unwrap_or_default();
-            // (Past the comma, too.)
+            // The comma is skipped as well.
             rest.find(other).map_or(at, |found| (at + found + other.len() + 1).min(own.len()))
         });
         let rest = own.get(passed..).unwrap_or_default();
@@ -126,7 +127,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a fabric could not be had.
+/// Reason why a fabric could not be read, built or routed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file does not exist or cannot be read as text.
@@ -134,48 +135,48 @@ pub enum Error {
     Unreadable {
         /// The file.
         place: Place,
-        /// What the operating system or the decoder said.
+        /// Reason given by the operating system or the decoder.
         reason: String,
     },
     /// The text is not well formed (XML, TOML, a matrix).
     #[error("{place}: {message}")]
     Syntax {
-        /// Where.
+        /// Source location.
         place: Place,
-        /// What was found and what was expected.
+        /// Description with the found and the expected text.
         message: String,
     },
-    /// The text is well formed, and says something that cannot be.
+    /// The text is well formed, but describes something impossible.
     #[error("{place}: {message}")]
     Invalid {
-        /// Where.
+        /// Source location.
         place: Place,
-        /// What is wrong and what was expected.
+        /// Description of the fault and of valid contents.
         message: String,
-        /// What to do about it, where there is something better than the message.
+        /// Advice on how to fix it, where it adds to the message.
         help: Option<String>,
     },
     /// No preset, device or link has this name.
     #[error("unknown {what} `{name}`{}", near_misses(.near))]
     Unknown {
-        /// What was looked up: `fabric`, `device`, `link`.
+        /// Kind of name that was looked up: `fabric`, `device`, `link`.
         what: &'static str,
         /// The name as given.
         name: String,
-        /// Known names that look like it, best first.
+        /// Known names that are similar, best match first.
         near: Vec<String>,
     },
-    /// Two devices are not joined by any usable path.
+    /// No usable path joins two devices.
     #[error("no path from {from} to {to}: {reason}")]
     Unreachable {
         /// Id of the first device.
         from: String,
         /// Id of the second device.
         to: String,
-        /// What stands in the way.
+        /// The reason why no path is usable.
         reason: String,
     },
-    /// A request that no fabric could meet (0 GPUs, more GPUs than the preset has, a network key out of range).
+    /// A request that the fabric cannot satisfy (0 GPUs, more GPUs than the preset has, a network key out of range).
     #[error("{0}")]
     Request(String),
 }
@@ -185,7 +186,7 @@ fn near_misses(near: &[String]) -> String {
 }
 
 impl Error {
-    /// The place in a text, where there is one.
+    /// The source location; `None` for errors that are not about a text.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
@@ -194,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Advice that goes beyond the message.
+    /// Advice that adds to the message.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {

@@ -1,19 +1,20 @@
-//! Where parts of a JSON text stand in it, for readers that look into a value only after they have found it.
+//! Source locations of parts of a JSON text, for readers that parse a value only after they have found it.
 
 use std::ops::Range;
 
 use crate::error::Origin;
 
 impl Origin<'_> {
-    /// The bytes of a part that was borrowed from the text.
+    /// Byte range of `part`, which must be a slice of the text.
     #[must_use]
     pub fn bytes_of(self, part: &str) -> Range<usize> {
         let start = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize).min(self.text.len());
         start..(start + part.len()).min(self.text.len())
     }
 
-    /// What serde_json says of the bytes `within` the text, which it read on their own: where in the text, and its words
-    /// without the place that it ends them with. It counts lines from 1, columns in bytes from 1.
+    /// Location and message of an error of serde_json. `within` is the byte range that serde_json parsed on its own;
+    /// the result is a position in the whole text. The message is stripped of serde_json's own location suffix, whose
+    /// lines and byte columns count from 1.
     #[must_use]
     pub fn json_fault(self, within: Range<usize>, error: &serde_json::Error) -> (Range<usize>, String) {
         let part = self.text.get(within.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeK
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
-/// A value as some text gives it.
+/// A value as its source text states it.
 #[derive(Clone, Debug)]
 pub(crate) enum Scalar<'a> {
     /// A TOML string.
@@ -20,12 +20,12 @@ pub(crate) enum Scalar<'a> {
     Boolean(bool),
     /// A TOML array of integers.
     Integers(Vec<i64>),
-    /// From a command line, where the key decides the type.
+    /// A value from a command line, whose type depends on the key.
     Bare(&'a str),
 }
 
 impl Scalar<'_> {
-    /// As it would look in an error message.
+    /// The value as error messages show it.
     fn shown(&self) -> String {
         match self {
             Self::Text(text) | Self::Bare(text) => (*text).to_owned(),
@@ -36,12 +36,12 @@ impl Scalar<'_> {
         }
     }
 
-    /// The error for a value of the wrong type.
+    /// Returns the error for a value of the wrong type.
     pub fn refuse<T>(&self, expected: &str) -> Result<T, String> {
         Err(format!("`{}` is not {expected}", self.shown()))
     }
 
-    /// The error for a word that is none of `known`, with those that look like it.
+    /// Returns the error for a value that is none of the words in `known`; the message suggests similar words.
     pub fn refuse_word<T>(&self, known: &[&str]) -> Result<T, String> {
         let near = near_misses(&self.shown(), known.iter().copied());
         let hint = if near.is_empty() { String::new() } else { format!("; did you mean `{}`?", near.join("` or `")) };
@@ -49,31 +49,31 @@ impl Scalar<'_> {
     }
 }
 
-/// A type that a key can have.
+/// A type that the value of a key can have.
 pub(crate) trait Keyed: Sized {
-    /// Reads it; the error says what was found and what was expected.
+    /// Parses the value; the error states what was found and what was expected.
     fn read(value: &Scalar<'_>) -> Result<Self, String>;
-    /// Writes it as a TOML value that [`Keyed::read`] gives back exactly.
+    /// Formats as a TOML value, which [`Keyed::read`] parses to an equal value.
     fn write(&self) -> String;
 }
 
 /// One key of a struct `T`.
 pub(crate) struct Key<T: 'static> {
-    /// As written in TOML and on the command line.
+    /// Name of the key in TOML and on the command line.
     pub name: &'static str,
     /// Sets the field from a value.
     pub set: fn(&mut T, &Scalar<'_>) -> Result<(), String>,
-    /// The field as a TOML value, where it is known.
+    /// The field as a TOML value; `None` if it is not set.
     pub get: fn(&T) -> Option<String>,
 }
 
-/// A struct whose fields are keys.
+/// A struct whose fields can be set by key.
 pub(crate) trait Keys: Default + 'static {
-    /// All of them, in the order in which they are written.
+    /// All keys, in the order in which they are written.
     const KEYS: &'static [Key<Self>];
 }
 
-/// Writes the table of a struct whose named fields are all `Option` of a [`Keyed`] type.
+/// Implements [`Keys`] for a struct whose listed fields are all `Option` of a [`Keyed`] type.
 macro_rules! keys {
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::keys::Keys for $type {
@@ -95,7 +95,7 @@ keys!(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth
 keys!(NicFigures { model, speed, gdr, mtu, link });
 keys!(SwitchFigures { model, capacity, multicast });
 
-/// A TOML basic string.
+/// Formats a text as a TOML basic string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -127,7 +127,7 @@ impl Keyed for String {
     }
 }
 
-/// Integers of a type, with the range that the type has.
+/// Implements [`Keyed`] for an integer type, limited to the range of the type.
 macro_rules! integer {
     ($type:ty, $expected:literal) => {
         impl Keyed for $type {
@@ -198,7 +198,8 @@ impl Keyed for Vec<u32> {
     }
 }
 
-/// Quantities with units are texts in TOML; a plain number is refused with the units that would do.
+/// Implements [`Keyed`] for a quantity with a unit. Quantities are strings in TOML; the error for a plain number lists
+/// the valid units.
 macro_rules! quantity {
     ($type:ty, $write:expr) => {
         impl Keyed for $type {
@@ -214,7 +215,7 @@ macro_rules! quantity {
     };
 }
 quantity!(Bytes, Bytes::to_string);
-// `Display` rounds to three decimals; where that would lose something, the smallest unit says it in full.
+// `Display` rounds to three decimals. Values that this would change are written exactly, in the smallest unit.
 quantity!(Bandwidth, |rate| if rate.0.is_multiple_of(1_000_000) {
     rate.to_string()
 } else {
@@ -226,11 +227,11 @@ quantity!(Picos, |time| if time.0 < 1_000_000 || time.0.is_multiple_of(1_000) {
     format!("{} ps", time.0)
 });
 
-/// A fixed set of words.
+/// Implements [`Keyed`] for an enum with a fixed word for each variant.
 macro_rules! words {
     ($type:ty { $($word:literal => $value:path),* $(,)? }) => {
         impl $type {
-            /// As it is written in specs, in JSON and on the command line.
+            /// The name of the variant in specs, in JSON and on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($value => $word),* }
@@ -273,7 +274,7 @@ words!(NodeKind {
     "nic" => NodeKind::Nic,
     "switch" => NodeKind::Switch,
 });
-/// Settings that restrict routes, as key and value; those that are as usual are left out.
+/// Settings that restrict routes, as pairs of key and value. Settings at their defaults are omitted.
 pub(crate) fn routing(routing: Routing) -> Vec<(&'static str, String)> {
     let off = |key, is_off: bool| is_off.then(|| (key, "off".to_owned()));
     let hashed = match routing.ecmp {
@@ -284,10 +285,10 @@ pub(crate) fn routing(routing: Routing) -> Vec<(&'static str, String)> {
     [p2p, off("gdr", routing.gdr == GpuDirect::Off), hashed].into_iter().flatten().collect()
 }
 
-/// Reads one of them.
+/// Parses one of these settings into `routing`.
 ///
 /// # Errors
-/// The key or the value that is none, and which there are.
+/// An unknown key or an invalid value; the message lists the valid ones.
 pub(crate) fn set_routing(routing: &mut Routing, key: &str, value: &str) -> Result<(), String> {
     let switch = || match value {
         "on" => Ok(true),

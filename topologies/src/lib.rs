@@ -1,21 +1,23 @@
 //! GPU fabrics as graphs.
 //!
 //! This crate owns the [`Fabric`]: a directed multigraph of devices (GPUs, NVSwitches, PCIe switches, CPUs, NICs,
-//! network switches) and links, how it is read (presets, NCCL topology files, `nvidia-smi topo -m`, the TOML spec),
-//! written, checked and routed, and the units that every other crate speaks ([`Bytes`], [`Bandwidth`], [`Picos`]).
+//! network switches) and links. It reads fabrics (presets, NCCL topology files, `nvidia-smi topo -m`, TOML specs),
+//! writes them, checks them and routes between their devices. It also defines the units that all other crates use
+//! ([`Bytes`], [`Bandwidth`], [`Picos`]).
 //!
-//! It never knows about collectives, schedules or time: a link has a bandwidth and a latency here, and nothing happens
-//! on it. It never prints, and it never panics on what it reads: every reader returns an [`Error`] with the place.
+//! The crate has no notion of collectives, schedules or simulated time: a link has a bandwidth and a latency, and no
+//! traffic. It never prints and never panics on input: every reader returns an [`Error`] with the source location.
 //!
-//! Data flows through it in one direction:
+//! Data flows in one direction:
 //!
 //! ```text
 //! text of a file ──► read::{nccl_xml, smi, spec} ──┐
-//! preset (a spec that ships) ──────────────────────┼──► Fabric ──► route::Router ──► paths
+//! preset (a built-in spec) ────────────────────────┼──► Fabric ──► route::Router ──► paths
 //! [cluster]: preset × nodes on a network ──────────┘       └────► write::{nccl_xml, spec, dot, json}
 //! ```
 //!
-//! [`load()`] is the front door: a preset's name or a file, then hosts, GPUs and network as asked for.
+//! [`load()`] is the entry point: it takes the name of a preset or the path of a file, and the requested hosts, GPUs
+//! and network.
 #![warn(missing_docs)]
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Lines and columns of a text by byte offset, without reading the text again for each.
+//! Conversion of byte offsets of a text into lines and columns, without reading the text again for each lookup.
 
-/// Bytes between two offsets whose number of characters is stored.
+/// Bytes per block; the number of characters before each block is stored.
 const BLOCK: usize = 4096;
 
-/// Index of a text for finding the line and the column of a byte offset: built in one pass over the text, each lookup
-/// reads at most `BLOCK` bytes twice, however long the text or its lines are.
+/// Index of a text that converts a byte offset into line and column. It is built in one pass; a lookup reads at most
+/// two blocks of `BLOCK` bytes, however long the text or its lines are.
 #[derive(Clone, Debug, Default)]
 pub struct LineIndex {
     /// Byte offset of the start of each line.
     starts: Vec<usize>,
-    /// Characters that begin before each multiple of [`BLOCK`].
+    /// Number of characters that begin before each multiple of [`BLOCK`].
     characters: Vec<usize>,
 }
 
 impl LineIndex {
-    /// The index of a text.
+    /// Builds the index of a text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut index = Self { starts: vec![0], characters: Vec::with_capacity(text.len() / BLOCK + 1) };
@@ -29,7 +29,7 @@ impl LineIndex {
         index
     }
 
-    /// Line and column of a byte offset of the text that the index was built of, both from 1; columns count characters.
+    /// Line and column of a byte offset, both from 1; columns count characters. `text` must be the indexed text.
     #[must_use]
     pub fn line_and_column(&self, text: &str, offset: usize) -> (u32, u32) {
         let line = self.starts.partition_point(|&start| start <= offset).max(1);
@@ -45,7 +45,7 @@ impl LineIndex {
     }
 }
 
-/// Characters that begin in these bytes of UTF-8.
+/// Number of characters that begin in these bytes of UTF-8.
 fn characters(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte & 0xc0 != 0x80).count()
 }
@@ -58,9 +58,9 @@ mod tests {
     use crate::{Origin, Place};
 
     proptest! {
-        /// Held against counting from the start of the text, which is what [`Place::in_text`] does.
+        /// Compares with [`Place::in_text`], which counts from the start of the text.
         #[test]
-        fn indexed_places_are_those_of_counting(
+        fn indexed_locations_match_counting_from_the_start(
             parts in prop::collection::vec(prop_oneof!["[a-zé€\u{10348}]{0,9}", Just("\n".to_owned()), Just("ü".repeat(3000))], 0..12),
             at in any::<prop::sample::Index>(),
         ) {

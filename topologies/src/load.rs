@@ -1,4 +1,4 @@
-//! The front door: from what a user asks for (a name or a file, so many hosts, so many GPUs, a network) to a fabric.
+//! Entry point of the crate: builds the fabric of a request (name or file, number of hosts and GPUs, network).
 
 use std::path::Path;
 
@@ -10,77 +10,77 @@ use crate::network_spec::{ClusterSpec, NetworkSpec};
 use crate::read::{self, Topology};
 use crate::{Fabric, FabricBuilder, preset};
 
-/// Most files that may include each other by `[cluster] node`.
+/// Maximum depth of files that include each other by `[cluster] node`.
 const DEEPEST: usize = 8;
 
-/// Which fabric, and how much of it.
+/// A fabric and the part of it that is used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricRequest {
     /// A preset's name, or the path of a file: a spec, a topology file of NCCL or RCCL, a matrix of
     /// `nvidia-smi topo -m`, or the JSON of `fabric show`.
     pub fabric: String,
-    /// Hosts; absent: the whole preset or file.
+    /// Number of hosts. `None`: all of the preset or file.
     pub nodes: Option<u32>,
-    /// GPUs of each host that are ranks; absent: all.
+    /// Number of GPUs per host that are ranks. `None`: all.
     pub gpus: Option<u32>,
-    /// What joins the hosts; absent: what the file says, otherwise a rail network with the preset's own NICs.
+    /// Network between the hosts. `None`: the network of the file, otherwise a rail network with the preset's own NICs.
     pub network: Option<NetworkSpec>,
-    /// The model of the GPUs, where the file does not say: a name of [`gpus::name::find`].
+    /// Model of the GPUs where the file does not state it; a name accepted by [`gpus::name::find`].
     pub gpu: Option<String>,
 }
 
 impl FabricRequest {
-    /// The whole of a preset or file.
+    /// Requests the whole of a preset or file.
     #[must_use]
     pub fn of(fabric: &str) -> Self {
         Self { fabric: fabric.to_owned(), ..Self::default() }
     }
 }
 
-/// The fabric that a request asks for.
+/// Builds the fabric of a request.
 ///
 /// # Errors
 /// [`Error::Unknown`] for a name that is neither preset nor file, [`Error::Unreadable`], [`Error::Syntax`] and
-/// [`Error::Invalid`] for files, [`Error::Request`] for hosts, GPUs or a network that cannot be.
+/// [`Error::Invalid`] for files, [`Error::Request`] for hosts, GPUs or a network that the fabric cannot have.
 pub fn load(request: &FabricRequest) -> Result<Fabric> {
     let source = Source::find(&request.fabric, None)?;
     source.fabric(request, 0)
 }
 
-/// The fabric that a text describes, whatever its format; `source` names it in errors.
+/// Builds the fabric that a text in any supported format describes; `source` names the text in errors.
 ///
 /// # Errors
-/// [`Error::Syntax`] and [`Error::Invalid`], each with its place.
+/// [`Error::Syntax`] and [`Error::Invalid`], each with its source location.
 pub fn read_text(text: &str, source: &str) -> Result<Fabric> {
     let source = Source { name: source.to_owned(), text: text.to_owned(), folder: None };
     source.fabric(&FabricRequest::default(), 0)
 }
 
-/// The same with the hosts, GPUs and network asked for; `request.fabric` names the text in errors.
+/// Variant of [`read_text`] with the hosts, GPUs and network of a request; `request.fabric` names the text in errors.
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub fn read_as(text: &str, request: &FabricRequest) -> Result<Fabric> {
     let source = Source { name: request.fabric.clone(), text: text.to_owned(), folder: None };
     source.fabric(request, 0)
 }
 
-/// A text and where it came from.
+/// A text and its origin.
 struct Source {
     name: String,
     text: String,
-    /// What paths in it are relative to.
+    /// Folder that relative paths in the text refer to.
     folder: Option<std::path::PathBuf>,
 }
 
 impl Source {
-    /// A preset by name, or else a file, relative to `folder` where there is one.
+    /// Finds a preset by name, otherwise a file, relative to `folder` if given.
     fn find(name: &str, folder: Option<&Path>) -> Result<Self> {
         if let Some(text) = preset::text(name) {
             return Ok(Self { name: name.to_owned(), text: text.to_owned(), folder: None });
         }
         let path = folder.map_or_else(|| Path::new(name).to_owned(), |folder| folder.join(name));
-        // What looks like no path was meant as a name.
+        // A name that does not look like a path is an unknown preset, not a missing file.
         let path_like = name.contains(['/', '\\', '.']) || read::can_be_read(&path);
         if name.is_empty() || !path_like {
             return Err(preset::unknown(name));
@@ -109,7 +109,7 @@ impl Source {
         known(builder.finish(), gpu)
     }
 
-    /// The hosts of a `[cluster]`; the request's wishes go before the file's.
+    /// Builds the hosts of a `[cluster]`; values of the request override those of the file.
     fn cluster(&self, cluster: &ClusterSpec, request: &FabricRequest, depth: usize) -> Result<Fabric> {
         let here = |error: Error| match error {
             Error::Unknown { .. } => {
@@ -130,7 +130,7 @@ impl Source {
         let network = request.network.as_ref().or(cluster.network.as_ref());
         let asked = request.nodes.is_some() || request.gpus.is_some() || request.network.is_some();
         cluster::build_with_gpus(&host, nodes, request.gpus, network).map_err(|error| match error {
-            // The file's own wishes failed: the fault is in the file.
+            // The request changed nothing, so the error is in the file.
             Error::Request(message) if !asked => {
                 let network = cluster.network.is_some();
                 let place = if network { &cluster.network_place } else { &cluster.nodes_place };
@@ -141,7 +141,8 @@ impl Source {
     }
 }
 
-/// A spec's fabric with the GPUs that a user names, or those that its links leave possible where it states none.
+/// Sets the GPU model of a spec's fabric: the model that the user names, or, if the spec states none, the models that
+/// its links allow.
 fn known(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     if gpu.is_none() && !states_no_gpu(&fabric) {
         return Ok(fabric);
@@ -154,19 +155,17 @@ fn known(fabric: Fabric, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// Returns true if there are GPUs and none has a compute capability or candidates.
+/// Returns true if the fabric has GPUs and none of them has a compute capability or candidates.
 fn states_no_gpu(fabric: &Fabric) -> bool {
     let states = |node: &Node| matches!(&node.figures, Figures::Gpu(gpu) if gpu.compute_capability.is_some());
     let mut gpus = fabric.nodes().map(|(_, node)| node).filter(|node| node.kind == NodeKind::Gpu).peekable();
     gpus.peek().is_some() && fabric.gpu_candidates().is_empty() && !gpus.any(states)
 }
 
-/// Applies hosts, GPUs and network to a fabric that says nothing of them itself.
-/// So much of `fabric` as a request asks for, or so many copies of it, whatever the request calls it: for a fabric that
-/// is neither preset nor file.
+/// Applies the hosts, GPUs and network of a request to a fabric that exists already. `request.fabric` is ignored.
 ///
 /// # Errors
-/// [`Error::Request`] for hosts, GPUs or a network that cannot be.
+/// [`Error::Request`] for hosts, GPUs or a network that the fabric cannot have.
 pub fn expand(fabric: &Fabric, request: &FabricRequest) -> Result<Fabric> {
     let hosts = hosts_with_gpus(fabric);
     match request.nodes {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_files_are_told_apart() {
+    fn presets_and_files_are_distinguished() {
         assert_eq!(load(&FabricRequest::of("hgx-h200")).unwrap().gpus().len(), 8);
         let Err(Error::Unknown { near, .. }) = load(&FabricRequest::of("hgxh200")) else { panic!("loaded") };
         assert_eq!(near.first().map(String::as_str), Some("hgx-h200"));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_by_their_content() {
+    fn file_format_is_detected_from_content() {
         let folder = folder();
         let path = folder.path().join("fabric.anything");
         std::fs::write(&path, preset::text("l40s-pcie").unwrap()).unwrap();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_in_files_expand_and_requests_go_first() {
+    fn requests_override_clusters_in_files() {
         let folder = folder();
         let path = folder.path().join("c.toml");
         let text = "[cluster]\nnode = \"hgx-h200\"\nnodes = 3\n[[node]]\nid = \"extra\"\nkind = \"cpu\"\n";
@@ -240,7 +239,7 @@ mod tests {
         };
         assert_eq!(load(&request).unwrap().gpus().len(), 4);
 
-        // A host file beside it, found relative to it; a file that includes itself.
+        // A host file in the same folder, found by its relative path; then a file that includes itself.
         std::fs::write(folder.path().join("host.toml"), preset::text("dgx-a100").unwrap()).unwrap();
         std::fs::write(&path, "[cluster]\nnode = \"host.toml\"\nnodes = 2\n").unwrap();
         assert_eq!(load(&FabricRequest::of(name)).unwrap().gpus().len(), 16);

@@ -1,7 +1,8 @@
-//! What a `[cluster]` asks for: copies of a node on a network.
+//! Contents of a `[cluster]` table: copies of a node on a network.
 //!
-//! The same keys stand in a spec's `[cluster] network = { … }`, in a manifest's `network`, and on the command line as
-//! `--network rail,nics_per_node=8,nic=400Gb/s`. Expanding a cluster into vertices and links is not done here.
+//! All keys of a network are valid in a spec's `[cluster] network = { … }`, in a manifest's `network`, and on the
+//! command line (`--network rail,nics_per_node=8,nic=400Gb/s`). [`crate::cluster`] expands a cluster into devices and
+//! links.
 
 use std::str::FromStr;
 
@@ -15,33 +16,33 @@ use crate::{Bandwidth, Picos};
 pub struct ClusterSpec {
     /// The preset (or file) that is copied.
     pub node: String,
-    /// How many hosts, 1 or more.
+    /// Number of hosts, at least 1.
     pub nodes: u32,
-    /// The network between them; `None` where nothing is said.
+    /// The network between the hosts; `None` if the spec states none.
     pub network: Option<NetworkSpec>,
-    /// Where `node` stands, for errors about it; the default place where the cluster came from a command line.
+    /// Source location of `node`; the default for clusters from a command line.
     pub node_place: Place,
-    /// Where `nodes` stands.
+    /// Source location of `nodes`.
     pub nodes_place: Place,
-    /// Where `network` stands.
+    /// Source location of `network`.
     pub network_place: Place,
 }
 
-/// How hosts are joined.
+/// Topology of the network between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkKind {
-    /// NIC *i* of every host on rail *i*'s switches.
+    /// Rail-optimized: NIC *i* of every host connects to the switches of rail *i*.
     #[default]
     Rail,
-    /// Leaves and spines (and cores), every NIC of a host on the same leaf.
+    /// Fat tree of leaf, spine (and core) switches; every NIC of a host connects to the same leaf.
     FatTree,
-    /// Groups of routers, all-to-all inside and between.
+    /// Dragonfly: groups of routers, all-to-all within a group and between groups.
     Dragonfly,
     /// A torus of hosts.
     Torus,
-    /// One NVLink domain over the hosts.
+    /// One NVLink domain across the hosts (multi-node NVLink).
     Mnnvl,
-    /// Sockets between processes of one machine.
+    /// TCP sockets between the processes of one machine.
     TcpLoopback,
 }
 
@@ -62,20 +63,21 @@ impl FromStr for NetworkKind {
     }
 }
 
-/// A network and the figures that were given; the rest comes from the preset's own NICs or from defaults.
+/// A network and its given figures. Figures that are `None` come from the preset's own NICs or from defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkSpec {
-    /// Its shape.
+    /// Topology of the network.
     pub kind: NetworkKind,
-    /// NICs of a host, 1 to 256.
+    /// NICs per host, 1 to 256.
     pub nics_per_node: Option<u32>,
-    /// Line rate of a NIC, each direction.
+    /// Line rate of a NIC in each direction.
     pub nic: Option<Bandwidth>,
     /// Latency of a NIC and its first cable.
     pub nic_latency: Option<Picos>,
     /// Latency of one switch and the cable behind it.
     pub switch_latency: Option<Picos>,
-    /// Bandwidth below a leaf over bandwidth above it, 0.01 to 1000; 1 is non-blocking.
+    /// Oversubscription ratio of the leaves (bandwidth below a leaf over bandwidth above it), 0.01 to 1000; 1 is
+    /// non-blocking.
     pub oversubscription: Option<f64>,
     /// Levels of switches (fat tree, rail), 1 to 8.
     pub tiers: Option<u32>,
@@ -85,11 +87,11 @@ pub struct NetworkSpec {
     pub groups: Option<u32>,
     /// Sides of a torus, each 1 or more.
     pub dimensions: Option<Vec<u32>>,
-    /// Equal-cost paths that flows are spread over, 1 to 256.
+    /// Number of equal-cost paths that flows are spread over, 1 to 256.
     pub ecmp: Option<u32>,
     /// Technology of the cables: `infiniband` or `ethernet`.
     pub link: Option<LinkKind>,
-    /// Largest IP packet over Ethernet in bytes, 576 to 65,535; 1500 where nothing is said, 9000 with jumbo frames.
+    /// MTU of Ethernet (largest IP packet) in bytes, 576 to 65,535. Default 1500; jumbo frames have 9000.
     pub mtu: Option<u32>,
 }
 
@@ -109,13 +111,13 @@ keys!(NetworkSpec {
 });
 
 impl NetworkSpec {
-    /// A network of this shape of which nothing else is said.
+    /// A network of this topology with all figures at their defaults.
     #[must_use]
     pub fn of_kind(kind: NetworkKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
-    /// Sets one key, with the limits that go beyond its type.
+    /// Sets one key and checks limits that are narrower than its type.
     pub(crate) fn set(&mut self, name: &str, value: &Scalar<'_>) -> Result<(), String> {
         let Some(key) = Self::KEYS.iter().find(|key| key.name == name) else {
             let near = near_misses(name, Self::KEYS.iter().map(|key| key.name));
@@ -148,12 +150,12 @@ impl NetworkSpec {
         fault.map_or(Ok(()), |fault| Err(format!("{name} {fault}")))
     }
 
-    /// The names of the keys beside `kind`.
+    /// Names of all keys other than `kind`.
     fn key_list() -> String {
         Self::KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// As a TOML inline table that reads back to the same.
+    /// Formats as a TOML inline table that parses to an equal value.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let kind = format!("kind = {}", self.kind.write());
@@ -167,7 +169,7 @@ impl NetworkSpec {
 impl FromStr for NetworkSpec {
     type Err = Error;
 
-    /// Reads `rail,nics_per_node=8,nic=400Gb/s`; the kind comes first and may be left out (`rail`) where keys follow.
+    /// Parses `rail,nics_per_node=8,nic=400Gb/s`. The kind comes first; without it the network is `rail`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = |message: String| Error::Request(format!("network `{text}`: {message}"));
         let mut parts = text.split(',').map(str::trim).peekable();
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_line_form_reads_every_key() {
+    fn command_line_syntax_covers_every_key() {
         let text = "torus,nics_per_node=8,nic=400Gb/s,nic_latency=1.3us,switch_latency=300ns,oversubscription=2,tiers=2,\
                     radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000";
         let spec: NetworkSpec = text.parse().unwrap();
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_key() {
+    fn invalid_values_are_rejected_with_their_key() {
         for (text, expected) in [
             ("star", "one of `rail`"),
             ("rail,nics=8", "unknown key `nics`"),

@@ -1,4 +1,4 @@
-//! The fabrics that ship: spec files in `presets/`, each figure with its source, read like any user's file.
+//! Built-in fabrics: spec files in `presets/` that state the source of each figure and are read like any user's file.
 
 use crate::Fabric;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::read::spec;
 
 macro_rules! presets {
     ($($name:literal),* $(,)?) => {
-        /// Name and text of each preset, by name.
+        /// Name and text of each preset, sorted by name.
         const PRESETS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../presets/", $name, ".toml")))),*];
     };
 }
@@ -41,22 +41,22 @@ pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
     PRESETS.iter().map(|&(name, _)| name)
 }
 
-/// The text of a preset: a spec.
+/// The spec text of a preset; `None` for an unknown name.
 #[must_use]
 pub fn text(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|&&(known, _)| known == name).map(|&(_, text)| text)
 }
 
-/// A preset as a fabric.
+/// Reads a preset into a fabric.
 ///
 /// # Errors
-/// [`Error::Unknown`] with the names that look like it.
+/// [`Error::Unknown`] with the similar names.
 pub fn load(name: &str) -> Result<Fabric> {
     let text = text(name).ok_or_else(|| unknown(name))?;
     spec::parse(text, name)?.build_nodes()
 }
 
-/// No fabric has this name.
+/// The error for a name that no fabric has.
 pub(crate) fn unknown(name: &str) -> Error {
     Error::Unknown { what: "fabric", name: name.to_owned(), near: near_misses(name, names()) }
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_load_by_their_own_name_with_sources() {
+    fn presets_load_under_their_name_and_state_sources() {
         for name in names() {
             let fabric = load(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(fabric.name(), name);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_are_offered() {
+    fn unknown_presets_suggest_similar_names() {
         let Err(Error::Unknown { near, .. }) = load("hgx-h20") else { panic!("loaded") };
         assert!(near.contains(&"hgx-h200".to_owned()), "{near:?}");
     }

@@ -1,4 +1,5 @@
-//! The three quantities that cross every border: bytes, bandwidth, time. Integers, so that sums never depend on order.
+//! Units of the public interfaces: bytes, bandwidth and time. All are integers, so that sums do not depend on the order
+//! of their terms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,37 +16,37 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Bandwidth(pub u64);
 
-/// A time or a duration in integer picoseconds; 2⁶⁴ of them are 213 days.
+/// A point in time or a duration in integer picoseconds; 2⁶⁴ ps are 213 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Picos(pub u64);
 
-/// Why a quantity could not be read.
+/// Error of a quantity that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct UnitError {
     /// The text as given.
     pub text: String,
-    /// What would have been right, with an example.
+    /// The expected syntax, with an example.
     pub expected: &'static str,
 }
 
 impl Bytes {
-    /// The largest buffer that is accepted anywhere: 1 PiB, above any machine's memory.
+    /// Largest buffer size that any input may state: 1 PiB, above the memory of any machine.
     pub const MAX: Self = Self(1 << 50);
 }
 
 impl Bandwidth {
-    /// The fastest capacity that is accepted anywhere: 10¹⁵ B/s (1,000 TB/s).
+    /// Largest bandwidth that any input may state: 10¹⁵ B/s (1,000 TB/s).
     pub const MAX: Self = Self(1_000_000_000_000_000);
 
-    /// From GB/s (10⁹ bytes per second), rounded to whole bytes per second.
+    /// Converts from GB/s (10⁹ bytes per second), rounded to whole bytes per second.
     #[must_use]
     pub fn from_gbps(gbps: f64) -> Self {
         Self((gbps * 1e9).round() as u64)
     }
 
-    /// In GB/s (10⁹ bytes per second).
+    /// The bandwidth in GB/s (10⁹ bytes per second).
     #[must_use]
     pub fn gbps(self) -> f64 {
         self.0 as f64 / 1e9
@@ -53,28 +54,28 @@ impl Bandwidth {
 }
 
 impl Picos {
-    /// No time at all.
+    /// A duration of zero.
     pub const ZERO: Self = Self(0);
 
-    /// From microseconds, rounded to whole picoseconds; negative and non-finite values give zero.
+    /// Converts from microseconds, rounded to whole picoseconds; negative values and NaN give zero.
     #[must_use]
     pub fn from_us(us: f64) -> Self {
         Self((us * 1e6).round() as u64)
     }
 
-    /// From nanoseconds, rounded to whole picoseconds; negative and non-finite values give zero.
+    /// Converts from nanoseconds, rounded to whole picoseconds; negative values and NaN give zero.
     #[must_use]
     pub fn from_ns(ns: f64) -> Self {
         Self((ns * 1e3).round() as u64)
     }
 
-    /// In microseconds.
+    /// The time in microseconds.
     #[must_use]
     pub fn us(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// In nanoseconds.
+    /// The time in nanoseconds.
     #[must_use]
     pub fn ns(self) -> f64 {
         self.0 as f64 / 1e3
@@ -195,7 +196,7 @@ impl FromStr for Picos {
             _ => return Err(UnitError { text: text.to_owned(), expected: TIME_EXPECTED }),
         };
         let picos = (value * factor).round();
-        // A thousand seconds is longer than any latency and short enough that sums of a path cannot overflow.
+        // The limit of 1000 s exceeds any real latency and keeps the sum of the latencies of a path from overflowing.
         if picos <= 1e15 {
             Ok(Self(picos as u64))
         } else {
@@ -211,7 +212,7 @@ fn short(value: f64) -> String {
 }
 
 impl fmt::Display for Bytes {
-    /// Binary units where they divide the value (`4 KiB`), plain bytes otherwise.
+    /// Formats with the largest binary unit that divides the value (`4 KiB`), otherwise in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         let unit = UNITS.iter().find(|&&(size, _)| self.0 >= size && self.0.is_multiple_of(size));
@@ -223,14 +224,14 @@ impl fmt::Display for Bytes {
 }
 
 impl fmt::Display for Bandwidth {
-    /// In GB/s.
+    /// Formats in GB/s.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{} GB/s", short(self.gbps())))
     }
 }
 
 impl fmt::Display for Picos {
-    /// Nanoseconds under a microsecond, microseconds from there.
+    /// Formats in nanoseconds below 1 µs, in microseconds from there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1_000_000 {
             f.pad(&format!("{} ns", short(self.ns())))
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_documented() {
+    fn sizes_parse_with_binary_and_decimal_units() {
         assert_eq!("4K".parse(), Ok(Bytes(4096)));
         assert_eq!("4KiB".parse(), Ok(Bytes(4096)));
         assert_eq!("4 KB".parse(), Ok(Bytes(4000)));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_and_bytes_differ_by_eight() {
+    fn bandwidths_parse_in_bits_and_bytes() {
         assert_eq!("400 Gb/s".parse(), Ok(Bandwidth(50_000_000_000)));
         assert_eq!("50GB/s".parse(), Ok(Bandwidth(50_000_000_000)));
         for wrong in ["0 GB/s", "-3 GB/s", "450", "450 GiB/s", "2e9 GB/s"] {
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn display_reads_back() {
+    fn displayed_values_parse_back() {
         for text in ["450 GB/s", "0.125 GB/s"] {
             let rate: Bandwidth = text.parse().unwrap();
             assert_eq!(rate.to_string(), text);

@@ -1,14 +1,14 @@
-//! Text from outside (names in files, arguments, messages of other software) as what a terminal, a browser or an XML reader can
-//! be given: characters that move the cursor, start an escape sequence or reorder what is read become visible escapes.
+//! Sanitizing of external text (names in files, arguments, messages of other software) for terminals, browsers and XML
+//! readers. Characters that move the cursor, start an escape sequence or reorder the text become visible escapes.
 //!
-//! The hidden characters are the control characters of ASCII and Latin-1 (C0, DEL, C1), the marks and overrides of
-//! bidirectional text, the separators of lines and paragraphs, and U+FFFE and U+FFFF, which XML has no place for.
-//! Everything else stays as it is, so that no text is hard to recognise, and a text without hidden characters is not copied.
+//! The hidden characters are the ASCII and Latin-1 control characters (C0, DEL, C1), the marks and overrides of
+//! bidirectional text, the line and paragraph separators, and U+FFFE and U+FFFF, which XML forbids. All other
+//! characters are unchanged. Text without hidden characters is borrowed, not copied.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// True for characters that a reader does not see and software may obey.
+/// Returns true for characters that are invisible to a reader but may control the software that shows them.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -16,20 +16,21 @@ pub fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// A name or another part of a line: every hidden character, line breaks included, becomes its escape, `\u{1b}`.
+/// Sanitizes a name or another part of a line. Every hidden character, line breaks included, becomes its escape
+/// (`\u{1b}`).
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden, braced)
 }
 
-/// Lines: as [`visible`], but for line feeds and tabs, which stay.
+/// Sanitizes whole lines. Variant of [`visible`] that leaves line feeds and tabs unchanged.
 #[must_use]
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden_in_lines, braced)
 }
 
-/// Lines with the colours of the caller: as [`visible_lines`], but for sequences that select colours (`ESC [ 1 ; 31 m`).
-/// What goes into such a text must have passed [`visible`] before it was coloured.
+/// Sanitizes lines that the caller has coloured. Variant of [`visible_lines`] that leaves sequences that select colours
+/// (`ESC [ 1 ; 31 m`) unchanged. Text from outside must have passed [`visible`] before it is coloured.
 #[must_use]
 pub fn visible_coloured(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -44,10 +45,11 @@ pub fn visible_coloured(text: &str) -> String {
     shown
 }
 
-/// JSON or TOML that is complete: hidden characters, which stand in strings only, become escapes that readers turn back.
+/// Sanitizes a complete JSON or TOML document. Hidden characters occur only in its strings; they become escapes that
+/// parsers decode.
 #[must_use]
 pub fn visible_in_strings(text: &str) -> Cow<'_, str> {
-    // (JSON of Windows ends its lines so.)
+    // Carriage returns stay: JSON written on Windows ends its lines with them.
     replaced(
         text,
         |c| is_hidden_in_lines(c) && c != '\r',
@@ -57,8 +59,8 @@ pub fn visible_in_strings(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// XML that is complete: what XML has no place for becomes a visible escape, other hidden characters become references,
-/// which readers turn back.
+/// Sanitizes a complete XML document. Characters that XML forbids become visible escapes; other hidden characters
+/// become character references, which parsers decode.
 #[must_use]
 pub fn visible_in_xml(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden_in_lines, |c, out| {
@@ -115,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_hidden_is_left(text in any::<String>()) {
+        fn sanitized_text_has_no_hidden_characters(text in any::<String>()) {
             prop_assert!(!visible(&text).contains(is_hidden));
             for shown in [visible_lines(&text), visible_in_strings(&text.replace('\r', "")), visible_in_xml(&text)] {
                 prop_assert!(!shown.contains(is_hidden_in_lines));
@@ -123,7 +125,7 @@ mod tests {
         }
 
         #[test]
-        fn strings_of_json_and_xml_are_read_back(text in "[\u{7f}-\u{a0}\u{2000}-\u{2070}a-z]{0,20}") {
+        fn sanitized_json_and_xml_strings_parse_back(text in "[\u{7f}-\u{a0}\u{2000}-\u{2070}a-z]{0,20}") {
             let json = serde_json::to_string(&text).unwrap();
             prop_assert_eq!(serde_json::from_str::<String>(&visible_in_strings(&json)).unwrap(), text.as_str());
             let xml = format!("<a>{text}</a>");

@@ -1,11 +1,11 @@
-//! Hosts that differ, and groups that leave NVLink.
+//! Checks of unequal hosts and of rank groups that leave NVLink.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, Severity, finding, gpus_by_host, usual};
 use crate::fabric::{Fabric, HostId, LinkKind, NodeId, NodeKind};
 
-/// Do hosts have equally many GPUs and NICs?
+/// Finds hosts whose number of GPUs or NICs differs from the most frequent one.
 pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
     let mut gpus: BTreeMap<HostId, u32> = BTreeMap::new();
     for &gpu in fabric.gpus() {
@@ -40,7 +40,7 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// The NVLink domain of each vertex: the first vertex of those that NVLinks join.
+/// The NVLink domain of each device, identified by its first device.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
     let root = |domain: &[u32], mut of: u32| {
@@ -57,7 +57,7 @@ fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     (0..fabric.node_count() as u32).map(|of| root(&domain, of)).collect()
 }
 
-/// Do groups of neighbouring ranks stay within NVLink domains?
+/// Finds groups of consecutive ranks that straddle NVLink domains.
 pub(super) fn straddled_domains(fabric: &Fabric) -> Vec<Finding> {
     let domain = nvlink_domains(fabric);
     let mut findings = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! What is odd about a fabric: faults of the machine, or of the file that describes it.
+//! Consistency checks of a fabric: faults of the machine, or of the file that describes it.
 //!
-//! Every finding names devices and says what was compared with what, so that someone can go and look.
+//! Every finding names devices and states what was compared, so that a user can verify it on the machine.
 
 mod hosts;
 mod pcie;
@@ -14,14 +14,14 @@ use crate::Bandwidth;
 use crate::fabric::{Fabric, Figures, HostId, LinkKind, NodeId, NodeKind};
 use crate::route::{RouteOptions, Router};
 
-/// How bad a finding is, worst first.
+/// Severity of a finding, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Collectives over all GPUs are impossible.
     Error,
-    /// Something is slower or further than its like.
+    /// A device or link is slower or further away than comparable ones.
     Warning,
-    /// Worth knowing.
+    /// Useful information.
     Note,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that is odd.
+/// A result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is, devices named.
+    /// Description that names the devices.
     pub message: String,
 }
 
-/// Everything odd about a fabric, worst first.
+/// Runs all checks on a fabric and returns the findings, most severe first.
 #[must_use]
 pub fn check(fabric: &Fabric) -> Vec<Finding> {
     let checks = [
@@ -74,7 +74,7 @@ fn finding(severity: Severity, message: String) -> Finding {
     Finding { severity, message }
 }
 
-/// At most three ids, and how many more there are.
+/// Lists at most three ids and the number of the others.
 fn listed(fabric: &Fabric, nodes: &[NodeId]) -> String {
     let ids: Vec<&str> = nodes.iter().take(3).map(|&node| &*fabric.node(node).id).collect();
     match nodes.len().saturating_sub(3) {
@@ -83,7 +83,7 @@ fn listed(fabric: &Fabric, nodes: &[NodeId]) -> String {
     }
 }
 
-/// Which vertices can be reached from some others over links of which a predicate approves.
+/// Marks the devices that are reachable from `from` over links whose kind satisfies `over`.
 fn reached(fabric: &Fabric, from: impl IntoIterator<Item = NodeId>, over: impl Fn(LinkKind) -> bool) -> Vec<bool> {
     let mut reached = vec![false; fabric.node_count()];
     let mut queue: VecDeque<NodeId> = from.into_iter().collect();
@@ -107,7 +107,7 @@ fn is_reached(reached: &[bool], node: NodeId) -> bool {
     reached.get(node.0 as usize).copied().unwrap_or_default()
 }
 
-/// Are there GPUs, and can all reach each other?
+/// Finds fabrics without GPUs, and GPUs that are not connected to the others.
 fn connection(fabric: &Fabric) -> Vec<Finding> {
     let Some(&first) = fabric.gpus().first() else {
         return vec![finding(Severity::Error, "there is no GPU or accelerator".to_owned())];
@@ -128,10 +128,10 @@ fn connection(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Most GPUs of which every pair is routed; of more, the first of each host and its neighbour are.
+/// Maximum number of GPUs for which every pair is routed; beyond it, the first two GPUs of each host are.
 const ROUTED: usize = 128;
 
-/// Does a router, which `plan` and `simulate` ask, find a path between GPUs that links join?
+/// Finds GPUs that links join but the router, which `plan` and `simulate` use, does not.
 fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     if !connection(fabric).is_empty() {
         return Vec::new();
@@ -152,9 +152,9 @@ fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     Vec::new()
 }
 
-/// Does a machine have a NIC? Without one it joins no others.
+/// Finds machines without a NIC, which cannot be joined to others.
 fn no_nics(fabric: &Fabric) -> Vec<Finding> {
-    // Specs state what counts; files of machines may leave their NICs out.
+    // A spec is complete; a file written by a machine may omit its NICs.
     let is_machine = fabric.sources().iter().any(|source| MACHINE_FILES.iter().any(|file| source.starts_with(file)));
     let has_nic = fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
     if has_nic || !is_machine {
@@ -164,10 +164,10 @@ fn no_nics(fabric: &Fabric) -> Vec<Finding> {
     vec![finding(Severity::Note, message)]
 }
 
-/// How the first source of a fabric begins that was read from a machine's own file.
+/// Prefixes of the first source of a fabric that was read from a machine's own file.
 const MACHINE_FILES: [&str; 3] = ["NCCL topology file", "nvidia-smi topo -m", "rocm-smi --showtopo"];
 
-/// The most frequent value; of equals the greatest.
+/// The most frequent value; of equally frequent ones the greatest.
 fn usual<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {
@@ -176,7 +176,7 @@ fn usual<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
 }
 
-/// GPUs in the order of their hosts; MIG instances have no links of their own to compare.
+/// GPUs by host, without MIG instances, which have no links of their own to compare.
 fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
     for &gpu in fabric.gpus().iter().filter(|&&gpu| fabric.node(gpu).kind != NodeKind::Mig) {
@@ -185,7 +185,7 @@ fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     hosts
 }
 
-/// Do the GPUs of a host have equally many NVLinks?
+/// Finds GPUs whose number of NVLinks differs from the most frequent one of their host.
 fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
     let lanes = |gpu: NodeId| -> u32 {
         let links = fabric.leaving(gpu).into_iter().map(|link| fabric.link(link));
@@ -208,13 +208,13 @@ fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// The PCIe link of a device towards its CPU: the first that it has.
+/// Bandwidth of the first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
 fn uplink(fabric: &Fabric, device: NodeId) -> Option<Bandwidth> {
     let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
     links.filter(|link| link.kind == LinkKind::Pcie).find_map(|link| link.bandwidth)
 }
 
-/// Are GPUs, and NICs, of a host attached alike?
+/// Finds GPUs and NICs whose PCIe link is slower than the most frequent one of their kind and host.
 fn pcie_siblings(fabric: &Fabric) -> Vec<Finding> {
     let mut groups: BTreeMap<(HostId, NodeKind), Vec<(NodeId, Bandwidth)>> = BTreeMap::new();
     for (id, node) in fabric.nodes().filter(|(_, node)| matches!(node.kind, NodeKind::Gpu | NodeKind::Nic)) {
@@ -238,7 +238,7 @@ fn pcie_siblings(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Does a PCIe switch carry less towards its CPU than one device behind it?
+/// Finds PCIe switches whose uplink to the CPU is slower than the link of one device behind them.
 fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
     let mut findings: BTreeMap<(Bandwidth, Bandwidth, String), Vec<NodeId>> = BTreeMap::new();
     for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::PcieSwitch) {
@@ -272,7 +272,7 @@ fn pcie_bottlenecks(fabric: &Fabric) -> Vec<Finding> {
     worded.collect()
 }
 
-/// Is there a NIC on the side of every GPU's own CPU?
+/// Finds GPUs without a NIC on the side of their own CPU.
 fn far_nics(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     if nics.is_empty() {
@@ -293,7 +293,7 @@ fn far_nics(fabric: &Fabric) -> Vec<Finding> {
     vec![finding(Severity::Warning, message)]
 }
 
-/// Are all GPUs of one model?
+/// Reports GPUs of several models.
 fn mixed_gpus(fabric: &Fabric) -> Vec<Finding> {
     let mut models: BTreeMap<&str, usize> = BTreeMap::new();
     for &gpu in fabric.gpus() {
@@ -310,11 +310,11 @@ fn mixed_gpus(fabric: &Fabric) -> Vec<Finding> {
     vec![finding(Severity::Note, format!("GPUs of several models: {}", counted.join(", ")))]
 }
 
-/// Do NICs and switches have links?
+/// Finds NICs and switches without usable links.
 fn unlinked(fabric: &Fabric) -> Vec<Finding> {
     let mut kinds: BTreeMap<NodeKind, Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes() {
-        // GPUs have a finding of their own, and a single CPU needs no link.
+        // GPUs have a check of their own, and a single CPU needs no link.
         if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.leaving(id).is_empty() {
             kinds.entry(node.kind).or_default().push(id);
         }
@@ -325,7 +325,7 @@ fn unlinked(fabric: &Fabric) -> Vec<Finding> {
         .collect()
 }
 
-/// Are links out of service?
+/// Reports links that are out of service.
 fn failures(fabric: &Fabric) -> Vec<Finding> {
     let mut by_kind: FxHashMap<LinkKind, usize> = FxHashMap::default();
     for (_, link) in fabric.links().filter(|(_, link)| link.failed) {
@@ -356,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn real_machines() {
+    fn findings_on_real_machines() {
         let xml = |text| said(&nccl_xml::parse(text, "t").unwrap());
         let none: [&str; 0] = [];
         let phb = "no NIC nearer than PHB (the CPU's host bridge), where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL)";
         let h200 = xml(include_str!("../../../tests/data/topologies/h200-node.xml"));
         assert_eq!(h200, [format!("warning: gpu0, gpu1, gpu2 and 5 more: {phb}")]);
-        // The file that AWS ships says 8 GT/s.
+        // The file shipped by AWS states 8 GT/s.
         let p4d = xml(include_str!("../../../tests/data/topologies/aws_p4d-24xl-topo.xml"));
         let slow = "PCIe 3.0 x16 (15.754 GB/s), where A100 SXM 40GB has PCIe 4.0 x16 (idle links show a lower speed)";
         assert_eq!(p4d, [format!("warning: gpu0, gpu1, gpu2 and 5 more: {slow}")]);
@@ -375,7 +375,7 @@ mod tests {
                 format!("warning: gpu0, gpu1, gpu2 and 1 more: {phb}")
             ]
         );
-        // Written while the links to the CPUs slept.
+        // Written while the links to the CPUs were idle.
         let oci = xml(include_str!("../../../tests/data/topologies/oci_H100-topology.xml"));
         assert_eq!(oci.len(), 1, "{oci:?}");
         assert!(oci[0].starts_with(
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_found_and_named() {
+    fn faults_are_found_and_reported() {
         let gpus = "[[node]]\nid = \"gpu[0-3]\"\nkind = \"gpu\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n";
         let link =
             |a: &str, lanes: u32| format!("[[link]]\na = \"{a}\"\nb = \"sw\"\nkind = \"nvlink\"\nlanes = {lanes}\n");
@@ -430,8 +430,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn errors_mean_that_some_pair_of_gpus_has_no_path(fabric in fabric()) {
-            // Brute force: reachability from each GPU on its own.
+        fn errors_are_reported_exactly_if_some_pair_of_gpus_has_no_path(fabric in fabric()) {
+            // Brute force: reachability from each GPU separately.
             let connected = fabric.gpus().iter().all(|&a| {
                 let mut seen = vec![a];
                 let mut at = 0;

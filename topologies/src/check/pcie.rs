@@ -1,4 +1,4 @@
-//! PCIe: links slower than what hangs on them, and NICs too far from GPUs for GPUDirect.
+//! Checks of PCIe: links slower than the devices behind them, and NICs too far from GPUs for GPUDirect RDMA.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::fabric::{Fabric, Figures, HostId, Link, LinkKind, NodeId, NodeKind};
 use crate::gpus::name;
 use crate::read::hardware;
 
-/// Rates of a lane by PCIe generation, 1 to 6.
+/// Bandwidth of a lane by PCIe generation, 1 to 6.
 const LANES: [Bandwidth; 6] = [
     Bandwidth(250_000_000),
     Bandwidth(500_000_000),
@@ -18,7 +18,7 @@ const LANES: [Bandwidth; 6] = [
     hardware::PCIE_6_LANE,
 ];
 
-/// The generation and width of a PCIe link as people write it, `PCIe 4.0 x8`; `None` for other rates.
+/// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` for other rates.
 pub(super) fn written(link: &Link) -> Option<String> {
     let (rate, width) = (link.bandwidth?, u64::from(link.lanes));
     let of = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
@@ -26,18 +26,19 @@ pub(super) fn written(link: &Link) -> Option<String> {
     Some(format!("PCIe {generation}.0 x{width}"))
 }
 
-/// A NIC's line rate in Gb/s.
+/// Formats the line rate of a NIC in Gb/s.
 fn gigabits(rate: u64) -> String {
     format!("{} Gb/s", rate as f64 / 125e6)
 }
 
-/// The PCIe link of a device towards its CPU.
+/// The first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
 fn pcie_link(fabric: &Fabric, device: NodeId) -> Option<&Link> {
     let links = fabric.leaving(device).into_iter().map(|link| fabric.link(link));
     links.into_iter().find(|link| link.kind == LinkKind::Pcie && link.bandwidth.is_some())
 }
 
-/// The slot of a NIC: the device that it hangs on, and its bus and device number. Ports of a card share one.
+/// The slot of a NIC: the device that it is attached to, and its bus and device number. The ports of a card share one
+/// slot.
 fn slot(fabric: &Fabric, nic: NodeId) -> Option<(NodeId, String)> {
     let above = pcie_link(fabric, nic)?.to;
     let node = fabric.node(nic);
@@ -46,7 +47,7 @@ fn slot(fabric: &Fabric, nic: NodeId) -> Option<(NodeId, String)> {
     Some((above, slot.to_owned()))
 }
 
-/// Are the ports of a card faster than its PCIe link?
+/// Finds cards whose ports are in total faster than their PCIe link.
 pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
     let mut cards: BTreeMap<(NodeId, String), Vec<NodeId>> = BTreeMap::new();
     for (id, _) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic) {
@@ -54,7 +55,7 @@ pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
             cards.entry(slot).or_default().push(id);
         }
     }
-    // Cards alike are one finding.
+    // Equal cards are combined into one finding.
     let mut findings: BTreeMap<(u64, String, usize), Vec<NodeId>> = BTreeMap::new();
     for ports in cards.into_values() {
         let rates = ports.iter().filter_map(|&port| match &fabric.node(port).figures {
@@ -79,11 +80,11 @@ pub(super) fn fast_nics(fabric: &Fabric) -> Vec<Finding> {
     worded.collect()
 }
 
-/// Is the PCIe link of a GPU of its own generation and 16 lanes wide?
+/// Finds GPUs whose PCIe link is slower than 16 lanes of their own generation.
 pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
     let mut findings: BTreeMap<(Bandwidth, String, String), Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Gpu) {
-        // Beside C2C, the PCIe link of a GPU is for its management.
+        // The PCIe link of a GPU with C2C only serves management.
         let on_c2c = fabric.leaving(id).into_iter().any(|link| fabric.link(link).kind == LinkKind::C2c);
         let Figures::Gpu(figures) = &node.figures else { continue };
         let model = figures.model.as_deref().and_then(|name| name::find(name).first().copied());
@@ -103,11 +104,11 @@ pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
     worded.collect()
 }
 
-/// Do GPUs have a NIC behind their own PCIe switches? NCCL uses GPUDirect RDMA up to `PXB`, and over C2C.
+/// Finds GPUs without a NIC behind their own PCIe switches. NCCL uses GPUDirect RDMA up to `PXB`, and over C2C.
 pub(super) fn far_for_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     let with_nic: BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
-    // Those that are on another CPU altogether are found by `far_nics`.
+    // GPUs without any NIC on their CPU are found by `far_nics`.
     let near = reached(fabric, nics.iter().copied(), |kind| matches!(kind, LinkKind::Pcie | LinkKind::C2c));
     let behind = behind_switches(fabric, &nics);
     let far: Vec<NodeId> = fabric
@@ -131,7 +132,7 @@ pub(super) fn far_for_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
     vec![finding(Severity::Warning, message)]
 }
 
-/// What is reached from the NICs over PCIe switches without a CPU on the way.
+/// Marks the devices that are reachable from the NICs over PCIe switches without a CPU in between.
 fn behind_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
     let mut reached = vec![false; fabric.node_count()];
     let mut queue: Vec<NodeId> = nics.to_vec();
@@ -148,7 +149,8 @@ fn behind_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
     reached
 }
 
-/// Are PCIe switches those that a hypervisor draws? QEMU's have the ids of TI's XIO3130, its bridges those of Red Hat.
+/// Finds PCIe switches emulated by a hypervisor. Those of QEMU have the ids of TI's XIO3130, its bridges those of Red
+/// Hat.
 pub(super) fn virtual_switches(fabric: &Fabric) -> Vec<Finding> {
     const DRAWN: [(&str, &str); 4] =
         [("0x104c", "0x8232"), ("0x104c", "0x8233"), ("0x1b36", "0x000c"), ("0x1b36", "0x000b")];

@@ -1,9 +1,9 @@
-//! What a file shows of its GPUs, and which models it leaves possible.
+//! Evidence of GPU models in a file, and the models that are compatible with it.
 
 use super::{GpuModel, models};
 use crate::Bytes;
 
-/// Who makes the GPUs that a file describes.
+/// Vendor of the GPUs that a file describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vendor {
     /// NVIDIA.
@@ -13,29 +13,29 @@ pub enum Vendor {
     Amd,
 }
 
-/// What is known of the GPUs of a fabric without their name.
+/// Facts about the unnamed GPUs of a fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Compute capability × 10, or the gfx number.
     pub capability: Option<u32>,
-    /// NVLinks of the GPU that has most: the sum over its peers, or those to its switch.
+    /// Number of NVLinks of the GPU with the most: the sum over its peers, or those to its switch.
     pub nvlinks: u32,
-    /// Whether no GPU has NVLinks to more than one peer, and none to a switch: cards joined by bridges.
+    /// True if no GPU has NVLinks to a switch or to more than one peer (cards joined by bridges).
     pub bridged: bool,
-    /// Whether GPUs hang on a CPU by NVLink-C2C.
+    /// True if GPUs are attached to a CPU by NVLink-C2C.
     pub on_grace: bool,
-    /// Memory, where a table says.
+    /// Memory size, if known.
     pub memory: Option<Bytes>,
-    /// Whose tools wrote the file; a capability tells that by itself.
+    /// Vendor of the tool that wrote the file. It is not used if the compute capability is known.
     pub vendor: Vendor,
 }
 
 impl Evidence {
-    /// The models that fit, those of the data file's order.
+    /// The compatible models, in the order of the data file.
     ///
-    /// A model has at least the links that are seen; where some models have exactly as many, those. Fewer links than a
-    /// model has are seen where its peers or bridges are hidden. Where none are seen nothing follows from it: links may be
-    /// hidden, or bridges not fitted.
+    /// A compatible model has at least the observed number of links; models with exactly this number are preferred.
+    /// Fewer links are observed where peers or bridges are hidden. No links prove nothing: they may be hidden, or
+    /// bridges may not be fitted.
     #[must_use]
     pub fn candidates(&self) -> Vec<&'static GpuModel> {
         let fits = |model: &&GpuModel| {
@@ -50,9 +50,9 @@ impl Evidence {
         if self.nvlinks > 0 && !exact.is_empty() { exact } else { all }
     }
 
-    /// The candidates of the generation that is meant most: machines whose GPUs have 18 links each and no Grace are Hopper
-    /// in nearly every public matrix, though Blackwell has as many (and twice their speed); with Grace they are GB200. The
-    /// sentence says so. `None` where the links do not tell generations apart.
+    /// Candidates of the most likely generation, with the reason for the warning. Machines with 18 links per GPU and no
+    /// Grace are Hopper in nearly every public matrix, although Blackwell has as many (at twice the speed); with Grace
+    /// they are GB200. Returns `None` if the number of links does not distinguish generations.
     #[must_use]
     pub fn usual(&self) -> Option<(Vec<&'static GpuModel>, &'static str)> {
         let (capability, why) = match (self.nvlinks, self.on_grace) {
@@ -62,7 +62,8 @@ impl Evidence {
             (13..18, false) => (90, "more than 12 NVLinks"),
             // Bridges of 12 links join A100 PCIe, H100 PCIe and H100 NVL.
             (9..=12, false) if !self.bridged => (80, "up to 12 NVLinks"),
-            // Bridges of up to four links join many; links to several peers, so few, only Pascal and Volta have.
+            // Bridges of up to four links join many models. So few links to several peers only occur on Pascal and
+            // Volta.
             (2..=6, false) if !self.bridged => (70, "up to 6 NVLinks"),
             (5 | 6, false) => (70, "up to 6 NVLinks"),
             _ => return None,

@@ -1,4 +1,4 @@
-//! Figures of known models, filled in where a file has none.
+//! Filling in of figures that a file omits, from the table of GPU models.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::{Evidence, GpuModel, by_pci, models, name};
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, GpuFigures, LinkKind, NodeId, NodeKind, SwitchFigures};
 
-/// The model that figures name, if the table has it and their capability is its own.
+/// The model that figures name, if the table has it and its compute capability does not contradict the figures.
 pub(crate) fn model_of(figures: &GpuFigures) -> Option<&'static GpuModel> {
     let found = name::find(figures.model.as_deref()?);
     let fits =
         |model: &&&GpuModel| figures.compute_capability.is_none_or(|capability| capability == model.compute_capability);
-    // A name that a table cut short is told apart by memory.
+    // A truncated name is disambiguated by memory size.
     let near = |model: &&GpuModel| match (figures.memory, model.memory) {
         (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
         _ => 0,
@@ -22,7 +22,7 @@ pub(crate) fn model_of(figures: &GpuFigures) -> Option<&'static GpuModel> {
     found.iter().filter(fits).copied().min_by_key(near)
 }
 
-/// Figures with those of a model where they have none.
+/// Completes figures with those of a model.
 pub(crate) fn figures_of(mut known: GpuFigures, model: &GpuModel) -> GpuFigures {
     let own = model.figures();
     known.model = known.model.or(own.model);
@@ -35,7 +35,7 @@ pub(crate) fn figures_of(mut known: GpuFigures, model: &GpuModel) -> GpuFigures 
     known
 }
 
-/// The figures of a vertex, if it is a whole GPU.
+/// The figures of a device if it is a whole GPU.
 fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
     let node = builder.get(id);
     match &node.figures {
@@ -45,9 +45,9 @@ fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
     }
 }
 
-/// Fills the GPUs of a fabric whose model is known by name, and the NVSwitches between them.
+/// Completes the figures of GPUs whose model is known by name, and of the NVSwitches between them.
 pub(crate) fn complete(builder: &mut FabricBuilder) {
-    // Copies of a GPU share their figures; one look-up serves them all.
+    // Copies of a GPU share their figures, so that one look-up serves all of them.
     let mut known: FxHashMap<*const GpuFigures, Option<Arc<GpuFigures>>> = FxHashMap::default();
     for id in builder.ids() {
         let node = builder.get(id);
@@ -66,8 +66,8 @@ pub(crate) fn complete(builder: &mut FabricBuilder) {
     switches(builder, |figures| model_of(figures).is_some());
 }
 
-/// Says of NVSwitches that state nothing of it whether they reduce and multicast: as those of the HGX boards of the GPUs
-/// that hang on them do. `known` tells whose figures count.
+/// Sets in-network reduction and multicast of NVSwitches that do not state it, according to the HGX boards of the GPUs
+/// that are attached to them. `known` is true for figures that may be used for this.
 pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
     for id in builder.ids() {
         let node = builder.get(id);
@@ -88,7 +88,7 @@ pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) 
             models().iter().filter(with_switch).find(same)
         };
         let model = model_of(first).filter(with_switch).or_else(of_capability);
-        // Every NVSwitch since Hopper's does; those of later generations than the table has no name for.
+        // Every NVSwitch since Hopper supports it, including those of later generations that the table does not name.
         let is_later = first.compute_capability.is_some_and(|capability| (91..900).contains(&capability));
         if model.is_none() && !is_later {
             continue;
@@ -99,10 +99,10 @@ pub(crate) fn switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) 
     }
 }
 
-/// Fills the GPUs of a fabric as those of a model that a user names, where the file does not say.
+/// Sets the GPU model that a user names and completes the figures.
 ///
 /// # Errors
-/// [`Error::Request`] where the file says another model or capability.
+/// [`Error::Request`] if the file states another model or capability.
 pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()> {
     for id in builder.ids() {
         let Some(figures) = gpu_figures(builder, id) else { continue };
@@ -119,7 +119,7 @@ pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()
             let (own, its) = (super::written_capability(own), model.capability());
             return Err(contradicts(format!("has compute capability {own}, as the fabric says, not {its}")));
         }
-        // A table may have cut the name short.
+        // The name in the file may be truncated.
         let figures = GpuFigures { model: Some(model.name.clone()), ..figures };
         builder.describe(id, Figures::Gpu(Arc::new(figures_of(figures, model))));
     }
@@ -128,28 +128,29 @@ pub(crate) fn assume(builder: &mut FabricBuilder, model: &GpuModel) -> Result<()
     Ok(())
 }
 
-/// Finds out which GPUs a machine's own file describes, fills in what follows, and says what was assumed. The models that
-/// remain possible become the fabric's candidates.
+/// Identifies the GPUs of a machine's own file, completes their figures, and adds warnings about assumptions. Models
+/// that remain possible become the candidates of the fabric.
 pub(crate) fn identify(builder: &mut FabricBuilder) {
     identify_of(builder, Vendor::Nvidia, Filled::Figures);
 }
 
-/// As [`identify`], of a spec, whose own figures count: only the compute capability is filled in, without which nothing can
-/// be priced.
+/// Variant of [`identify`] for specs, whose own figures take precedence. It sets only the compute capability, which the
+/// cost model requires.
 pub(crate) fn identify_capability(builder: &mut FabricBuilder) {
     identify_of(builder, Vendor::Nvidia, Filled::Capability);
 }
 
-/// Figures that an identified GPU gets.
+/// Figures that an identified GPU receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filled {
-    /// All that its candidates have, and NVLS of their switches.
+    /// All figures, of the first candidate if several remain (but not its model and memory), and multicast of the
+    /// NVSwitches.
     Figures,
-    /// Its compute capability.
+    /// The compute capability only.
     Capability,
 }
 
-/// As [`identify`], of a file that AMD's tools wrote.
+/// Variant of [`identify`] for files written by AMD's tools.
 pub(crate) fn identify_amd(builder: &mut FabricBuilder) {
     identify_of(builder, Vendor::Amd, Filled::Figures);
 }
@@ -158,7 +159,7 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
     complete(builder);
     let gpus: Vec<(NodeId, GpuFigures)> =
         builder.ids().into_iter().filter_map(|id| gpu_figures(builder, id).map(|figures| (id, figures))).collect();
-    // Machines have GPUs of one model: one that is named stands for those that are not.
+    // Machines have GPUs of one model, so a named GPU identifies the others.
     let named: Vec<&'static GpuModel> = gpus.iter().filter_map(|(_, figures)| model_of(figures)).collect();
     let (nameless, evidence) = (nameless(&gpus), Evidence { vendor, ..evidence(builder, &gpus) });
     if nameless.is_empty() {
@@ -176,7 +177,7 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
         Some((candidates, why)) => (candidates, Some(why)),
         None => (evidence.candidates(), None),
     };
-    // More links than any model has say nothing of it.
+    // More links than any model has identify no model.
     let any = || Evidence { nvlinks: 0, ..evidence }.candidates();
     let candidates = if candidates.is_empty() && evidence.capability.is_none() { any() } else { candidates };
     let Some(&first) = candidates.first() else { return switches(builder, |_| true) };
@@ -220,16 +221,16 @@ fn identify_of(builder: &mut FabricBuilder, vendor: Vendor, filled: Filled) {
     switches(builder, |_| true);
 }
 
-/// Most candidates that a warning lists.
+/// Maximum number of candidates listed in a warning.
 const LISTED: usize = 12;
 
-/// GPUs whose model is not known.
+/// GPUs whose model is unknown and whose figures are incomplete.
 fn nameless(gpus: &[(NodeId, GpuFigures)]) -> Vec<(NodeId, GpuFigures)> {
     let open = |figures: &GpuFigures| figures.model.is_none() || figures.compute_capability.is_none();
     gpus.iter().filter(|(_, figures)| model_of(figures).is_none() && open(figures)).cloned().collect()
 }
 
-/// What links and figures show.
+/// Evidence from the links and figures of the GPUs.
 fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence {
     let links = |id: NodeId, kind: LinkKind| builder.links_of(id).into_iter().filter(move |link| link.kind == kind);
     let nvlinks = |id: NodeId| links(id, LinkKind::Nvlink).map(|link| u32::from(link.lanes)).sum::<u32>();
@@ -249,7 +250,7 @@ fn evidence(builder: &FabricBuilder, gpus: &[(NodeId, GpuFigures)]) -> Evidence 
     }
 }
 
-/// NVIDIA's name of a generation.
+/// NVIDIA's name of a GPU generation.
 pub(crate) fn generation(capability: u32) -> &'static str {
     match capability {
         ..=69 => "Pascal",
@@ -262,7 +263,8 @@ pub(crate) fn generation(capability: u32) -> &'static str {
     }
 }
 
-/// The model of PCI ids joined to 64 bits as topology files are read, vendor and device on top.
+/// The model with these PCI ids. `joined` has 64 bits as in the reader of topology files, with vendor and device at the
+/// top.
 pub(crate) fn of_pci_id(joined: u64) -> Option<&'static GpuModel> {
     by_pci((joined >> 48) as u32, (joined >> 32) as u32 & 0xffff)
 }

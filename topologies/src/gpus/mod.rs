@@ -1,7 +1,7 @@
-//! GPU models as data: the figures that topology files leave out, and the names by which tools know a GPU.
+//! GPU models: figures that topology files omit, and the names that tools use for each GPU.
 //!
-//! [`models`] is the table of `topologies/data/gpus.toml`, each figure with its source. A name finds models in
-//! [`name`]; what a file shows of its GPUs (links, capability, Grace) narrows them down in [`Evidence`].
+//! [`models`] is the table of `topologies/data/gpus.toml`, which states the source of each figure. [`name`] finds
+//! models by name. [`Evidence`] narrows them down by what a file states of its GPUs (links, compute capability, Grace).
 
 mod evidence;
 mod fill;
@@ -20,31 +20,31 @@ use crate::{Bandwidth, Bytes};
 /// A GPU model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuModel {
-    /// Marketing name, as presets have it: `H200 SXM`.
+    /// Marketing name, as in presets: `H200 SXM`.
     pub name: String,
-    /// Other names, without the vendor: as `nvidia-smi`, `rocm-smi` and the headers of nccl-tests print them.
+    /// Other names, without the vendor, as printed by `nvidia-smi`, `rocm-smi` and nccl-tests.
     pub aliases: Vec<String>,
     /// PCI vendor and device ids.
     pub pci: Vec<(u32, u32)>,
     /// Compute capability × 10; for AMD the gfx number.
     pub compute_capability: u32,
-    /// Streaming multiprocessors (compute units).
+    /// Number of streaming multiprocessors (AMD: compute units).
     pub sm_count: Option<u32>,
     /// Memory as the driver reports it.
     pub memory: Option<Bytes>,
     /// Memory bandwidth.
     pub memory_bandwidth: Option<Bandwidth>,
-    /// NVLinks or xGMI links; 0 for none.
+    /// Number of NVLinks or xGMI links; 0 for none.
     pub links: u32,
-    /// Bandwidth of one of them, each direction.
+    /// Bandwidth of one NVLink or xGMI link in each direction.
     pub link: Option<Bandwidth>,
-    /// The NVSwitch of HGX boards of this GPU, where it reduces and multicasts.
+    /// NVSwitch of the HGX boards of this GPU, if it supports in-network reduction and multicast.
     pub multicast_switch: Option<String>,
-    /// NVLink-C2C to its CPU, each direction.
+    /// Bandwidth of NVLink-C2C to its CPU in each direction.
     pub c2c: Option<Bandwidth>,
     /// PCIe generation.
     pub pcie_generation: Option<u32>,
-    /// Copy engines that can move data to peers at once.
+    /// Number of copy engines that can transfer to peers concurrently.
     pub copy_engines: Option<u32>,
     /// Dense 16-bit TFLOP/s.
     pub bf16_tflops: Option<f64>,
@@ -52,26 +52,26 @@ pub struct GpuModel {
     pub fp8_tflops: Option<f64>,
     /// Dense 4-bit TFLOP/s.
     pub fp4_tflops: Option<f64>,
-    /// Where the figures come from.
+    /// Sources of the figures.
     pub source: Vec<String>,
-    /// Figures that were not found in a public document that could be read, by their keys in the data file.
+    /// Figures that could not be verified in a public document, by their keys in the data file.
     pub unverified: Vec<String>,
 }
 
 impl GpuModel {
-    /// Whether AMD makes it.
+    /// Returns true for models of AMD.
     #[must_use]
     pub fn is_amd(&self) -> bool {
         self.compute_capability >= AMD_FROM
     }
 
-    /// The capability as people write it: `9.0`, or `gfx942`.
+    /// The compute capability in the usual notation: `9.0`, or `gfx942`.
     #[must_use]
     pub fn capability(&self) -> String {
         written_capability(self.compute_capability)
     }
 
-    /// The figures that a fabric carries.
+    /// The figures that a fabric stores.
     #[must_use]
     pub fn figures(&self) -> GpuFigures {
         GpuFigures {
@@ -86,14 +86,14 @@ impl GpuModel {
     }
 }
 
-/// Least gfx number; compute capabilities × 10 are below.
+/// Smallest gfx number; compute capabilities × 10 are smaller.
 const AMD_FROM: u32 = 900;
 
-/// `9.0` for 90, `gfx942` for 942.
+/// Formats a compute capability: `9.0` for 90, `gfx942` for 942.
 #[must_use]
 pub fn written_capability(capability: u32) -> String {
     match capability {
-        // LLVM writes its last digit in hexadecimal.
+        // LLVM writes the last digit in hexadecimal.
         910 => "gfx90a".to_owned(),
         AMD_FROM.. => format!("gfx{capability}"),
         _ => format!("{}.{}", capability / 10, capability % 10),
@@ -104,17 +104,17 @@ pub fn written_capability(capability: u32) -> String {
 #[must_use]
 pub fn models() -> &'static [GpuModel] {
     static MODELS: OnceLock<Vec<GpuModel>> = OnceLock::new();
-    // A test reads the file that ships; a table that is no table knows no model.
+    // A test reads the built-in file, so it always parses here; an unreadable table would contain no models.
     MODELS.get_or_init(|| read(include_str!("../../data/gpus.toml")).unwrap_or_default())
 }
 
-/// The model of this name in the table.
+/// Looks up a model by its exact name in the table.
 #[must_use]
 pub fn model(name: &str) -> Option<&'static GpuModel> {
     models().iter().find(|model| model.name == name)
 }
 
-/// The model with these PCI ids.
+/// Looks up a model by PCI vendor and device id.
 #[must_use]
 pub fn by_pci(vendor: u32, device: u32) -> Option<&'static GpuModel> {
     models().iter().find(|model| model.pci.contains(&(vendor, device)))
@@ -152,7 +152,7 @@ struct Entry {
     unverified: Vec<String>,
 }
 
-/// The models of a data file; the error is a sentence.
+/// Parses a data file of models; the error is a message.
 fn read(text: &str) -> Result<Vec<GpuModel>, String> {
     fn quantity<T: std::str::FromStr<Err = crate::UnitError>>(text: Option<&String>) -> Result<Option<T>, String> {
         text.map(|text| text.parse().map_err(|error: crate::UnitError| error.to_string())).transpose()

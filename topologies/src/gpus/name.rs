@@ -1,10 +1,10 @@
-//! Names of GPUs as people and tools write them, and the models that they mean.
+//! Look-up of GPU models by the names that people and tools use.
 
 use super::{GpuModel, models};
 use crate::error::{Error, Result};
 use crate::fabric::near_misses;
 
-/// Words that say nothing of the model.
+/// Words that do not identify a model.
 const NOISE: [&str; 14] = [
     "nvidia",
     "amd",
@@ -22,7 +22,7 @@ const NOISE: [&str; 14] = [
     "core",
 ];
 
-/// A name as its words: lower case, vendor left out.
+/// Splits a name into words, in lower case and without the vendor.
 fn words(name: &str) -> Vec<String> {
     let separated = name.to_lowercase().replace(['-', '_', '(', ')', '[', ']', ',', ';', '"', '\''], " ");
     separated.split_whitespace().filter(|word| !NOISE.contains(word)).map(str::to_owned).collect()
@@ -33,11 +33,11 @@ fn names(model: &GpuModel) -> impl Iterator<Item = &str> {
     std::iter::once(model.name.as_str()).chain(model.aliases.iter().map(String::as_str))
 }
 
-/// The models that a name means: one for a whole name, several for one that a table cut short (`NVIDIA A100-SXM...`), none
-/// for a stranger.
+/// The models that a name refers to: one for a whole name, several for a truncated name (`NVIDIA A100-SXM...`), none
+/// for an unknown name.
 ///
-/// Vendor and case do not count, nor whether words are joined by hyphens, blanks or nothing. Words after a known name
-/// (`MIG 1g.10gb`, a bus id) are left alone; the longest known name counts.
+/// Vendor, case and separators (hyphen, space, none) are ignored. Words after a known name (`MIG 1g.10gb`, a bus id)
+/// are ignored; the longest known name is used.
 #[must_use]
 pub fn find(name: &str) -> Vec<&'static GpuModel> {
     let cut_short = name.trim_end().ends_with("..") || name.trim_end().ends_with('…');
@@ -48,7 +48,7 @@ pub fn find(name: &str) -> Vec<&'static GpuModel> {
     }
     let exact: Vec<&GpuModel> =
         models().iter().filter(|model| names(model).any(|known| words(known).concat() == joined)).collect();
-    // Of a cut name more may follow even where what is left is a name.
+    // A truncated name may continue even if the remaining part is a complete name.
     if !exact.is_empty() && !cut_short {
         return exact;
     }
@@ -67,8 +67,8 @@ pub fn find(name: &str) -> Vec<&'static GpuModel> {
     })
 }
 
-/// Returns true if two names can be those of one GPU. Memory sizes do not distinguish models: boards of one chip that
-/// differ in them communicate alike.
+/// Returns true if two names can refer to the same GPU. Memory sizes do not distinguish models: boards of one chip that
+/// differ in memory size have equal communication performance.
 #[must_use]
 pub fn can_be_one(name: &str, other: &str) -> bool {
     let (models, others) = (find(name), find(other));
@@ -85,7 +85,7 @@ fn without_memory(model: &GpuModel) -> Vec<String> {
     words(&model.name).into_iter().filter(|word| !is_size(word)).collect()
 }
 
-/// Returns true for names of AMD's GPUs.
+/// Returns true for names of AMD GPUs.
 #[must_use]
 pub fn is_of_amd(name: &str) -> bool {
     let lower = name.to_lowercase();
@@ -93,10 +93,10 @@ pub fn is_of_amd(name: &str) -> bool {
         || find(name).iter().any(|model| model.is_amd())
 }
 
-/// The model that a user names.
+/// Looks up the model that a user names.
 ///
 /// # Errors
-/// [`Error::Unknown`] with the names that look like it.
+/// [`Error::Unknown`] with similar names.
 pub fn named(name: &str) -> Result<&'static GpuModel> {
     match find(name).first() {
         Some(&model) => Ok(model),
@@ -107,17 +107,18 @@ pub fn named(name: &str) -> Result<&'static GpuModel> {
     }
 }
 
-/// A GPU that a text names: `GPU 3: NVIDIA H100 80GB HBM3 (UUID: …)`, `Rank 0 … device 0 [0000:1b:00] NVIDIA H100`.
+/// A GPU named in a text: `GPU 3: NVIDIA H100 80GB HBM3 (UUID: …)`, `Rank 0 … device 0 [0000:1b:00] NVIDIA H100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mention {
-    /// The name as it stands there, vendor left in.
+    /// The name as in the text, including the vendor.
     pub name: String,
-    /// The models that it means.
+    /// Names of the models that it refers to.
     pub models: Vec<&'static str>,
 }
 
-/// The different GPUs that a text names, in the order of their first mention: in the lists of `nvidia-smi -L` and of
-/// environment dumps (torch, vLLM, SGLang), in headers of nccl-tests and rccl-tests, or with their vendor anywhere.
+/// The distinct GPUs named in a text, in the order of their first mention. Recognized are the lists of `nvidia-smi -L`
+/// and of environment dumps (torch, vLLM, SGLang), headers of nccl-tests and rccl-tests, and names with their vendor
+/// anywhere.
 #[must_use]
 pub fn mentions(text: &str) -> Vec<Mention> {
     let mut found: Vec<Mention> = Vec::new();
@@ -144,10 +145,10 @@ fn mentioned(line: &str) -> Option<String> {
         let (_, rest) = trimmed.strip_prefix("Rank").and_then(|rest| rest.split_once(" device "))?;
         rest.split_once(']').map(|(_, name)| name)
     };
-    // Anywhere with its vendor.
+    // Anywhere, if preceded by the vendor.
     let vendors = ["NVIDIA ", "AMD Instinct ", "AMD INSTINCT ", "Tesla ", "GeForce ", "Quadro "];
     let anywhere = || vendors.iter().filter_map(|vendor| line.find(vendor)).min().and_then(|at| line.get(at..));
-    // The table of nvidia-smi pads names, and draws lines between cells.
+    // The table of nvidia-smi pads names and separates cells by lines.
     let trimmed = |name: &str| {
         let name = name.trim_start().split(['|', '(', '\t', '│']).next().unwrap_or_default();
         name.split("  ").next().unwrap_or_default().trim().to_owned()

@@ -1,4 +1,4 @@
-//! The table, the names, and what evidence leaves possible.
+//! Tests of the model table, the look-up of names, and the evidence of models.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn found(name: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_table_that_ships_is_read_whole() {
+fn built_in_table_is_complete_and_unambiguous() {
     let read = read(include_str!("../../data/gpus.toml")).unwrap();
     assert_eq!(read.len(), models().len());
     for (i, a) in read.iter().enumerate() {
@@ -17,7 +17,7 @@ fn the_table_that_ships_is_read_whole() {
             assert_ne!(a.name, b.name);
             assert!(a.pci.iter().all(|id| !b.pci.contains(id)), "{} and {}", a.name, b.name);
         }
-        // A name means its own model alone, however it is written.
+        // A name refers to its own model only, in every notation.
         for name in std::iter::once(&a.name).chain(&a.aliases) {
             assert_eq!(found(name), [a.name.as_str()], "{name}");
             assert_eq!(found(&format!("NVIDIA {}", name.to_uppercase())), [a.name.as_str()], "{name}");
@@ -28,7 +28,7 @@ fn the_table_that_ships_is_read_whole() {
 }
 
 #[test]
-fn names_of_tools_find_their_models() {
+fn names_printed_by_tools_find_their_models() {
     for (name, expected) in [
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("h100", "H100 SXM"),
@@ -62,7 +62,7 @@ fn names_of_tools_find_their_models() {
 }
 
 #[test]
-fn texts_name_gpus_in_many_ways() {
+fn gpus_are_found_in_output_of_tools() {
     let of = |text: &str| name::mentions(text).into_iter().flat_map(|mention| mention.models).collect::<Vec<_>>();
     assert_eq!(
         of("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)"),
@@ -80,9 +80,9 @@ fn texts_name_gpus_in_many_ways() {
 }
 
 #[test]
-fn links_narrow_models_down() {
+fn number_of_nvlinks_narrows_down_the_models() {
     let of = |nvlinks, on_grace| {
-        // Four links join two cards; more go to several peers.
+        // Four links join two cards; more links go to several peers.
         let evidence = Evidence { nvlinks, on_grace, bridged: nvlinks <= 4, ..Evidence::default() };
         let found = evidence.usual().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
         let mut capabilities: Vec<u32> = found.iter().map(|model| model.compute_capability).collect();
@@ -93,7 +93,7 @@ fn links_narrow_models_down() {
     assert_eq!(of(12, false), [80]);
     assert_eq!(of(18, false), [90]);
     assert_eq!(of(18, true), [100]);
-    // Bridges of four links: Pascal, A30, A40, A6000 and RTX 3090; and none says nothing.
+    // Bridges of four links: Pascal, A30, A40, A6000 and RTX 3090. No links prove nothing.
     assert_eq!(of(4, false), [60, 80, 86]);
     assert!(of(0, false).len() > 5);
     assert!(of(8, false).len() > 1);
@@ -103,7 +103,7 @@ fn links_narrow_models_down() {
 }
 
 #[test]
-fn names_of_drivers_are_those_of_fabrics() {
+fn driver_names_match_fabric_names() {
     for (log, fabric, one) in [
         ("NVIDIA H100 80GB HBM3", "H100 SXM", true),
         ("NVIDIA H200", "H200 SXM", true),

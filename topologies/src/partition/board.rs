@@ -1,22 +1,23 @@
-//! Which GPUs can be partitioned, and into what: the table of NVIDIA's Multi-Instance GPU User Guide ("Supported MIG
+//! Boards that support MIG, with their profiles: the table in NVIDIA's Multi-Instance GPU User Guide ("Supported MIG
 //! Profiles").
 //!
-//! All boards follow one of two patterns. Large ones have 7 compute and 8 memory slices and the profiles 1g, 1g with
-//! double memory, 2g, 3g, 4g and 7g; small ones have 4 of each and 1g, 2g and 4g. Only the GB in the names differ.
-//! Whatever profiles fit by their sums of slices can also be placed (the guide's placements, tried out exhaustively in
-//! the tests), so the sums are all that is checked.
+//! All boards follow one of two patterns. Large boards have 7 compute and 8 memory slices and the profiles 1g, 1g with
+//! double memory, 2g, 3g, 4g and 7g. Small boards have 4 slices of each and the profiles 1g, 2g and 4g. Only the GB in
+//! the names differ. Only sums of slices are checked: any profiles that fit by their sums can also be placed (the tests
+//! verify this exhaustively with the guide's placements).
 
 use super::profile::{MediaEngines, MigProfile};
 use crate::fabric::{GpuFigures, near_misses};
 
-/// A board, and the GB in the names of its profiles.
+/// A board that supports MIG, with the GB in the names of its profiles.
 #[derive(Debug)]
 pub(super) struct Board {
     name: &'static str,
     compute_capability: u32,
-    /// Memory in GB as data sheets or specs state it.
+    /// Memory sizes in GB that data sheets or specs state.
     memory: &'static [u64],
-    /// GB of an eighth, a quarter, a half and the whole (7 slices), or of a quarter, a half and the whole (4 slices).
+    /// GB of an eighth, a quarter, a half and the whole of the memory (7 compute slices), or of a quarter, a half and
+    /// the whole (4 compute slices).
     gigabytes: &'static [u32],
 }
 
@@ -36,32 +37,32 @@ const BOARDS: [Board; 13] = [
     Board { name: "RTX PRO 6000 Blackwell", compute_capability: 120, memory: &[96, 103], gigabytes: &[24, 48, 96] },
 ];
 
-/// What an instance has of its board.
+/// The share of a board that an instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Compute slices; as many copy engines.
+    /// Number of compute slices; equal to the number of copy engines.
     pub compute: u32,
-    /// Compute slices of the board.
+    /// Number of compute slices of the board.
     pub compute_slices: u32,
-    /// Memory slices.
+    /// Number of memory slices.
     pub memory: u32,
-    /// Memory slices of the board.
+    /// Number of memory slices of the board.
     pub memory_slices: u32,
 }
 
-/// SMs that instances of the large pattern have where it is not their share of slices, by the SMs of the board: of 1g,
-/// 1g with double memory, 2g, 3g, 4g and 7g. Read off `nvidia-smi mig -lgip` of A100, H100 PCIe, H100 SXM (and H200, of
-/// which 2g and 3g were found the same).
+/// Number of SMs of the instances of large boards where it is not proportional to the slices, by the SMs of the board:
+/// for 1g, 1g with double memory, 2g, 3g, 4g and 7g. Source: `nvidia-smi mig -lgip` of A100, H100 PCIe and H100 SXM (2g
+/// and 3g confirmed on H200).
 const SMS: [(u32, [u32; 6]); 3] =
     [(108, [14, 14, 28, 42, 56, 98]), (114, [14, 14, 30, 46, 62, 114]), (132, [16, 26, 32, 60, 64, 132])];
 
 /// Compute and memory slices of the profiles of a large board.
 const LARGE: [(u32, u32); 6] = [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)];
-/// Of a small one.
+/// Compute and memory slices of the profiles of a small board.
 const SMALL: [(u32, u32); 3] = [(1, 1), (2, 2), (4, 4)];
 
 impl Part {
-    /// SMs of the instance on a board that has `total`.
+    /// Number of SMs of the instance on a board with `total` SMs.
     pub fn sms(&self, total: u32) -> u32 {
         let listed = SMS.iter().find(|&&(board, _)| board == total && self.compute_slices == 7);
         let row = LARGE.iter().position(|&slices| slices == (self.compute, self.memory));
@@ -74,10 +75,10 @@ impl Part {
 }
 
 impl Board {
-    /// The board that a GPU is; where its figures leave a choice, the first that has all the profiles.
+    /// The board that matches the figures of a GPU. If several match, the first that has all the profiles.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A message that states why no board matches.
     pub fn of(figures: &GpuFigures, profiles: &[MigProfile]) -> Result<&'static Self, String> {
         let alike = |board: &&Self| {
             figures.compute_capability.is_none_or(|capability| capability == board.compute_capability)
@@ -109,10 +110,10 @@ impl Board {
         format!("there is no MIG profile {stranger} here: {}{hint}", lists.collect::<Vec<_>>().join("; "))
     }
 
-    /// What each instance has.
+    /// The share of each instance.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// A message that states which profiles do not fit.
     pub fn parts(&self, profiles: &[MigProfile]) -> Result<Vec<Part>, String> {
         let (compute_slices, memory_slices) = self.slices();
         let parts = profiles.iter().filter_map(|profile| self.slices_of(*profile));
@@ -134,12 +135,12 @@ impl Board {
         }
     }
 
-    /// Compute and memory slices of the board.
+    /// Numbers of compute and memory slices of the board.
     fn slices(&self) -> (u32, u32) {
         if self.gigabytes.len() == 4 { (7, 8) } else { (4, 4) }
     }
 
-    /// The profiles: compute slices, memory slices, GB of the name.
+    /// The profiles of the board: compute slices, memory slices, GB in the name.
     fn profiles(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
         let (_, whole) = self.slices();
         let pattern: &[(u32, u32)] = if whole == 8 { &LARGE } else { &SMALL };
@@ -150,7 +151,7 @@ impl Board {
         })
     }
 
-    /// Compute and memory slices of a profile; `None` where the board has no such profile.
+    /// Compute and memory slices of a profile; `None` if the board does not have the profile.
     fn slices_of(&self, profile: MigProfile) -> Option<(u32, u32)> {
         let mut named =
             self.profiles().filter(|&(compute, _, gb)| (compute, gb) == (profile.slices, profile.gigabytes));
@@ -159,7 +160,7 @@ impl Board {
         extends.then_some((compute, memory))
     }
 
-    /// Whether a profile has a variant with `+me`: the smallest does, and on A30 the next.
+    /// Returns true if a profile has a variant with `+me`: the smallest one, and on A30 also the next.
     fn extends(&self, compute: u32, memory: u32) -> bool {
         (compute, memory) == (1, 1) || (self.name == "A30" && compute == 2)
     }

@@ -1,10 +1,11 @@
-//! MIG: GPUs cut into instances that are ranks in their place.
+//! MIG: GPUs partitioned into instances that are ranks in their place.
 //!
-//! A partitioned GPU stays in the fabric as the carrier of its instances and is no rank any more. Each instance has its
-//! part of the SMs, the memory and its bandwidth, and the copy engines; what lies outside the GPU is shared: instances
-//! reach the world over the GPU's PCIe (or C2C) link. There is no NVLink and no peer access in MIG mode, neither between
-//! siblings nor to other GPUs (NVIDIA Multi-Instance GPU User Guide, "Deployment Considerations"), so that traffic
-//! between instances passes host memory; NICs still read and write an instance's memory (GPUDirect RDMA).
+//! A partitioned GPU stays in the fabric as the carrier of its instances and is no longer a rank. Each instance has a
+//! share of the SMs, the memory and its bandwidth, and the copy engines. Everything outside the GPU is shared:
+//! instances communicate over the PCIe (or C2C) link of the GPU. In MIG mode there is no NVLink and no peer access,
+//! neither between instances of one GPU nor to other GPUs (NVIDIA Multi-Instance GPU User Guide, "Deployment
+//! Considerations"). Traffic between instances therefore passes host memory, but NICs access the memory of an instance
+//! directly (GPUDirect RDMA).
 //!
 //! ```text
 //! gpu0:0 ──┐
@@ -29,26 +30,26 @@ use crate::{Bandwidth, Bytes, Picos};
 use board::{Board, Part};
 pub use profile::{MigProfile, UnknownProfile};
 
-/// Where the profiles come from.
+/// Source of the profiles.
 const SOURCE: &str = "MIG profiles: NVIDIA Multi-Instance GPU User Guide, \"Supported MIG Profiles\"; SMs of an instance \
                       as `nvidia-smi mig -lgip` lists them for A100, H100 and H200, elsewhere its share of compute slices";
 
-/// The instances of one GPU, or of several alike: `gpu0=3g.71gb,4g.71gb`.
+/// Instances of one GPU, or of each of several GPUs: `gpu0=3g.71gb,4g.71gb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// A GPU's id (`n1/gpu0`), the id that it has in every host (`gpu0`), or a range of either (`gpu[0-7]`).
+    /// The id of a GPU (`n1/gpu0`), its id within every host (`gpu0`), or a range of either (`gpu[0-7]`).
     pub gpu: String,
-    /// Its instances, in order.
+    /// Profiles of its instances, in order.
     pub profiles: Vec<MigProfile>,
 }
 
-/// Why a text is no partition.
+/// Error of a text that is not a partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPartition {
-    /// No `=`, or nothing on one side of it.
+    /// The `=` or one of its sides is missing.
     #[error("expected GPU=PROFILE[,PROFILE…], as in gpu0=3g.71gb,4g.71gb")]
     Shape,
-    /// A profile that is none.
+    /// The name of a profile is invalid.
     #[error(transparent)]
     Profile(#[from] UnknownProfile),
 }
@@ -67,12 +68,12 @@ impl FromStr for Partition {
     }
 }
 
-/// The fabric with these GPUs partitioned. Instances are called `gpu0:0`, `gpu0:1`, … (as NVIDIA's container tools count
-/// them) and are ranks in place of their GPU, in order.
+/// Partitions GPUs of a fabric. Instances are named `gpu0:0`, `gpu0:1`, … (as in NVIDIA's container tools) and replace
+/// their GPU in the rank order.
 ///
 /// # Errors
-/// [`Error::Unknown`] for a GPU that is not there; [`Error::Request`] for one that is no rank, named twice or without a
-/// PCIe or C2C link, for a model without MIG, a profile that it does not have, and profiles that do not fit together.
+/// [`Error::Unknown`] for a GPU that does not exist; [`Error::Request`] for a GPU that is no rank, is named twice or
+/// has no PCIe or C2C link, for a model without MIG, a profile that it does not have, and profiles that do not fit.
 pub fn apply(fabric: Fabric, partitions: &[Partition]) -> Result<Fabric> {
     if partitions.is_empty() {
         return Ok(fabric);
@@ -100,7 +101,7 @@ pub fn apply(fabric: Fabric, partitions: &[Partition]) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// The ranks that a name means: the one with this id, otherwise one in each host that has it.
+/// The ranks with this name: the GPU with this id, otherwise one in each host that has such a GPU.
 fn gpus_called(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
     let mut found = Vec::new();
     for id in ids::expand(name).map_err(Error::Request)? {
@@ -126,11 +127,11 @@ fn gpus_called(fabric: &Fabric, name: &str) -> Result<Vec<NodeId>> {
     Ok(found)
 }
 
-/// One GPU and what its instances will be.
+/// A GPU and its future instances.
 struct Cut {
     gpu: NodeId,
     instances: Vec<Node>,
-    /// Inside the GPU: nothing to wait for, nothing that limits.
+    /// Link inside the GPU, without latency or bandwidth limit.
     inside: LinkSpec,
 }
 
@@ -172,7 +173,7 @@ impl Cut {
     }
 }
 
-/// What an instance has of its GPU.
+/// Figures of an instance, as its share of those of the GPU.
 fn share(whole: &GpuFigures, profile: MigProfile, part: Part) -> GpuFigures {
     let of_memory = |all: u64| {
         let share = u128::from(all) * u128::from(part.memory) / u128::from(part.memory_slices.max(1));

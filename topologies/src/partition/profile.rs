@@ -1,30 +1,30 @@
-//! The name of a MIG profile: `3g.71gb` is three compute slices and 71 GB, `1g.10gb+me` one with media engines.
+//! Names of MIG profiles: `3g.71gb` has three compute slices and 71 GB, `1g.10gb+me` has media engines.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A MIG profile as NVIDIA names it.
+/// A MIG profile in NVIDIA's notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MigProfile {
-    /// Compute slices, of 7 (or 4) that a GPU has.
+    /// Number of compute slices, of the 7 (or 4) of a GPU.
     pub slices: u32,
-    /// Memory, in the rounded GB of the name.
+    /// Memory size in GB, rounded as in the name.
     pub gigabytes: u32,
-    /// Whether it has the GPU's media engines, which no collective uses.
+    /// Media engines of the instance, which collectives do not use.
     pub media: MediaEngines,
 }
 
-/// Whether an instance has media engines (`+me`). One of a GPU may.
+/// Media engines of an instance (`+me`). At most one instance of a GPU can have the extended ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MediaEngines {
-    /// Those that every instance of its size has.
+    /// The usual media engines of an instance of this size.
     #[default]
     Usual,
-    /// All that there are for it.
+    /// All available media engines.
     Extended,
 }
 
-/// A text that is no name of a profile.
+/// Error of a text that is not the name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no MIG profile: expected slices and memory, as in 1g.18gb, 3g.71gb or 1g.10gb+me")]
 pub struct UnknownProfile(pub String);

@@ -23,7 +23,7 @@ fn names(fabric: &Fabric) -> Vec<&str> {
 }
 
 #[test]
-fn instances_take_the_place_of_their_gpu_and_have_their_share() {
+fn instances_replace_their_gpu_with_their_share_of_it() {
     let fabric = cut("hgx-h200", &["gpu1=3g.71gb,4g.71gb", "gpu7=7g.141gb"]).unwrap();
     let ranks = ["gpu0", "gpu1:0", "gpu1:1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7:0"];
     assert_eq!(names(&fabric), ranks);
@@ -37,7 +37,7 @@ fn instances_take_the_place_of_their_gpu_and_have_their_share() {
 }
 
 #[test]
-fn whatever_does_not_fit_is_named() {
+fn invalid_partitions_are_rejected_with_a_reason() {
     let said = |preset: &str, text: &str| cut(preset, &[text]).unwrap_err().to_string();
     assert!(said("hgx-h200", "gpu0=4g.71gb,4g.71gb").contains("take 8 compute slices of 7"));
     assert!(said("hgx-h200", "gpu0=3g.71gb,3g.71gb,1g.18gb").contains("take 9 memory slices of 8"));
@@ -67,7 +67,7 @@ fn whatever_does_not_fit_is_named() {
 }
 
 #[test]
-fn a_name_without_its_host_means_all_hosts() {
+fn names_without_a_host_apply_to_all_hosts() {
     let two = load(&FabricRequest { nodes: Some(2), gpus: Some(2), ..FabricRequest::of("hgx-h200") }).unwrap();
     let fabric = apply(two.clone(), &["gpu0=3g.71gb,3g.71gb".parse().unwrap()]).unwrap();
     assert_eq!(names(&fabric), ["n0/gpu0:0", "n0/gpu0:1", "n0/gpu1", "n1/gpu0:0", "n1/gpu0:1", "n1/gpu1"]);
@@ -75,9 +75,9 @@ fn a_name_without_its_host_means_all_hosts() {
     assert_eq!(names(&fabric), ["n0/gpu0", "n0/gpu1", "n1/gpu0:0", "n1/gpu1:0"]);
 }
 
-/// Between instances, and between an instance and another GPU: up to host memory and down again, never NVLink.
+/// Traffic between instances, and between an instance and another GPU, passes host memory and never NVLink.
 #[test]
-fn instances_talk_through_host_memory_and_share_the_link_of_their_gpu() {
+fn instances_communicate_through_host_memory_over_the_link_of_their_gpu() {
     let fabric = cut("hgx-h200", &["gpu0=3g.71gb,4g.71gb", "gpu4=1g.18gb"]).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let [a, b, near, far] = ["gpu0:0", "gpu0:1", "gpu1", "gpu4:0"].map(|id| fabric.find(id).unwrap());
@@ -91,21 +91,21 @@ fn instances_talk_through_host_memory_and_share_the_link_of_their_gpu() {
     assert_eq!(links(a, near), (PathClass::Phb, format!("{up} cpu0->pcie_switch1 pcie_switch1->gpu1")));
     let (class, way) = links(a, far);
     assert_eq!((class, way.contains("cpu0->cpu1")), (PathClass::Sys, true), "{way}");
-    // Others keep their NVLink, and none of it leads through a carrier.
+    // Other GPUs keep their NVLinks, and no NVLink route passes a carrier.
     let other = fabric.find("gpu2").unwrap();
     assert_eq!(links(near, other), (PathClass::Nvl, "gpu1->nvswitch0 nvswitch0->gpu2".to_owned()));
-    // A NIC reads an instance's memory.
+    // A NIC accesses the memory of an instance directly.
     let nic = fabric.find("nic0").unwrap();
     assert_eq!(links(a, nic), (PathClass::Pix, "gpu0:0->gpu0 gpu0->pcie_switch0 pcie_switch0->nic0".to_owned()));
     assert_eq!(links(nic, a).1, "nic0->pcie_switch0 pcie_switch0->gpu0 gpu0->gpu0:0");
-    // Over C2C where that is the way out.
+    // Over C2C if the GPU is attached to its CPU by C2C.
     let grace = cut("gh200", &["gpu0=3g.48gb,4g.48gb"]).unwrap();
     let router = Router::new(&grace, RouteOptions::default());
     let path = router.path(grace.gpus()[0], grace.gpus()[1]).unwrap();
     assert_eq!(path.class, PathClass::C2c);
 }
 
-/// Who is no carrier relays over NVLink; a carrier does not.
+/// A GPU relays over NVLink unless it carries instances.
 #[test]
 fn carriers_do_not_relay() {
     let text = "[[node]]\nid = \"gpu[0-2]\"\nkind = \"gpu\"\nmodel = \"A30\"\nmemory = \"24 GB\"\n[[node]]\nid = \"cpu\"\nkind = \"cpu\"\n\
@@ -120,18 +120,18 @@ fn carriers_do_not_relay() {
 }
 
 #[test]
-fn who_takes_a_gpu_out_takes_its_instances_out() {
+fn failed_gpus_take_their_instances_out_of_service() {
     let fabric = cut("hgx-h200", &["gpu1=3g.71gb,4g.71gb"]).unwrap();
     assert_eq!(names(&fabric.without("gpu1").unwrap()).len(), 7);
     assert_eq!(names(&fabric.without("gpu1:0").unwrap())[..2], ["gpu0", "gpu1:1"]);
-    // A slow GPU is slow outside.
+    // A slowed GPU has slow external links only.
     let slow = fabric.slowed("gpu1", 0.5).unwrap();
     let rate = |name: &str| slow.link(slow.find_link(name).unwrap()[0]).bandwidth;
     assert_eq!((rate("gpu1->pcie_switch1"), rate("gpu1->gpu1:0")), (Some(Bandwidth(31_500_000_000)), None));
 }
 
 #[test]
-fn partitioned_fabrics_read_back_as_they_were() {
+fn partitioned_fabrics_read_back_equal() {
     for (preset, partition) in
         [("hgx-h200", "gpu[2-3]=1g.18gb,2g.35gb,4g.71gb"), ("gh200", "gpu1=7g.96gb"), ("a100-pcie", "gpu0=1g.10gb+me")]
     {
@@ -149,7 +149,7 @@ fn partitioned_fabrics_read_back_as_they_were() {
     assert!(refused.contains("its MIG instances are"), "{refused}");
 }
 
-/// NVIDIA's placements of a profile on the eight memory slices: where it may start.
+/// NVIDIA's placements of a profile: the memory slices (of eight) at which it may start.
 fn starts(compute: u32, memory: u32) -> &'static [u32] {
     match (compute, memory) {
         (1, 1) => &[0, 1, 2, 3, 4, 5, 6],
@@ -171,9 +171,9 @@ fn can_be_placed(parts: &[Part], used: u32) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Sums of slices decide exactly what NVIDIA's placements allow, and no instances together exceed their GPU.
+    /// Sums of slices permit exactly what NVIDIA's placements permit, and the instances never exceed their GPU.
     #[test]
-    fn what_fits_by_its_sums_can_be_placed(board in 0..13usize, picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..9)) {
+    fn profiles_that_fit_by_sum_can_be_placed(board in 0..13usize, picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..9)) {
         let board = Board::all().nth(board).unwrap();
         let known = board.every_profile();
         let mut profiles: Vec<MigProfile> = picks.iter().map(|pick| *pick.get(&known)).collect();

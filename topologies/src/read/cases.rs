@@ -1,4 +1,5 @@
-//! Files of real users (`tests/data/topologies/cases`): each is read as its README says, or refused by name.
+//! Files of real users (`tests/data/topologies/cases`): each is read as its README states, or rejected with a specific
+//! message.
 
 use std::sync::Arc;
 
@@ -38,15 +39,15 @@ fn count(fabric: &Fabric, kind: NodeKind) -> usize {
     fabric.nodes().filter(|(_, node)| node.kind == kind).count()
 }
 
-/// Kind, GB/s and lanes of the first link between two devices.
+/// Kind and bandwidth in GB/s of the first link between two devices.
 fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64) {
     let link = fabric.link(fabric.find_link(name).unwrap()[0]);
     (link.kind, link.bandwidth.unwrap().gbps())
 }
 
-/// Every NVSwitch of Hopper and later multicasts, whichever reader draws it; of Ampere none.
+/// With every reader, NVSwitches of Hopper and later support multicast, and those of Ampere do not.
 #[test]
-fn nvswitches_multicast_as_those_of_presets_do() {
+fn nvswitches_support_multicast_from_hopper_on() {
     for (text, multicasts) in [
         (case!("ibm-vsi-h100.xml"), true),
         (case!("h100-232.topo"), true),
@@ -70,8 +71,8 @@ fn nvswitches_multicast_as_those_of_presets_do() {
 
 /// A machine's own file has the GPU and NVLink figures of the preset of that machine.
 #[test]
-fn dumps_and_matrices_have_the_figures_of_presets() {
-    // (Presets have the memory of data sheets, machines that of the driver.)
+fn dumps_and_matrices_match_the_figures_of_presets() {
+    // Memory differs: presets use data sheets, machines report that of the driver.
     let gpu = |fabric: &Fabric| match fabric.node(fabric.gpus()[0]).figures.clone() {
         Figures::Gpu(figures) => Figures::Gpu(Arc::new(GpuFigures { memory: None, ..(*figures).clone() })),
         other => other,
@@ -97,7 +98,7 @@ fn capability_follows_from_the_sum_of_nvlinks() {
         (case!("a10g-8-phb.topo"), None),
         (case!("gb10.topo"), None),
         (case!("t-243.topo"), None),
-        // Four H100 joined pair by pair, as HGX boards of four are.
+        // Four H100 joined pairwise, as on HGX boards of four.
         (
             "\tGPU0\tGPU1\tGPU2\tGPU3\nGPU0\tX\tNV6\tNV6\tNV6\nGPU1\tNV6\tX\tNV6\tNV6\nGPU2\tNV6\tNV6\tX\tNV6\nGPU3\tNV6\tNV6\tNV6\tX\n",
             Some(90),
@@ -107,7 +108,7 @@ fn capability_follows_from_the_sum_of_nvlinks() {
     ] {
         let fabric = read(text);
         assert_eq!(capability(&fabric), expected, "{text}\n{:?}", fabric.warnings());
-        // What is not known is said, with the models that fit.
+        // An unknown capability is reported with the compatible models.
         let capabilities: std::collections::BTreeSet<u32> =
             fabric.gpu_candidates().iter().map(|name| gpus::model(name).unwrap().compute_capability).collect();
         assert_eq!(capabilities.len() > 1, expected.is_none(), "{text}: {capabilities:?}");
@@ -119,7 +120,7 @@ fn capability_follows_from_the_sum_of_nvlinks() {
 }
 
 #[test]
-fn a_named_model_fills_what_the_file_leaves_open() {
+fn named_models_complete_the_figures_of_a_file() {
     let a6000 = read_with(case!("a6000-pair.topo"), "A6000");
     assert_eq!((capability(&a6000), link(&a6000, "gpu0->gpu1")), (Some(86), (LinkKind::Nvlink, 56.25)));
     assert!(a6000.gpu_candidates().is_empty());
@@ -128,7 +129,7 @@ fn a_named_model_fills_what_the_file_leaves_open() {
     assert_eq!(capability(&gb10), Some(121));
     let b200 = read_with(case!("h100-232.topo"), "b200");
     assert_eq!((capability(&b200), link(&b200, "gpu0->nvswitch0").1), (Some(100), 900.0));
-    // What contradicts the file is refused.
+    // A model that contradicts the file is rejected.
     let request = FabricRequest { gpu: Some("a100".to_owned()), ..FabricRequest::of("case") };
     let error = read_as(case!("ibm-vsi-h100.xml"), &request).unwrap_err().to_string();
     assert!(error.contains("H100 SXM") && error.contains("A100"), "{error}");
@@ -137,7 +138,7 @@ fn a_named_model_fills_what_the_file_leaves_open() {
 }
 
 #[test]
-fn names_around_a_matrix_tell_the_gpu() {
+fn gpu_names_around_a_matrix_identify_the_model() {
     let matrix = case!("a10g-8-phb.topo");
     for (around, expected) in [
         ("GPU 0: NVIDIA A10G (UUID: GPU-1)\nGPU 1: NVIDIA A10G (UUID: GPU-2)\n", "A10G"),
@@ -164,10 +165,10 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
     let fabric = read(text);
     let Figures::Gpu(figures) = &fabric.node(fabric.gpus()[0]).figures else { panic!() };
     assert_eq!((figures.compute_capability, figures.sm_count), (Some(90), Some(132)));
-    // What the spec states stays.
+    // Figures that the spec states take precedence.
     assert_eq!(figures.memory, Some(crate::Bytes(96_000_000_000)));
     assert!(fabric.node(fabric.find("sw").unwrap()).figures.multicasts());
-    // Without a model the links tell the generation, as in a matrix; all other figures are the spec's own.
+    // Without a model the links identify the generation, as for a matrix; all other figures are the spec's own.
     let silent = text.replace("model = \"H100 SXM\"\n", "");
     let hopper = read(&silent);
     assert_eq!((capability(&hopper), hopper.node(hopper.find("sw").unwrap()).figures.multicasts()), (Some(90), false));
@@ -181,7 +182,7 @@ fn a_model_in_a_spec_fills_capability_memory_sms_and_multicast() {
 }
 
 #[test]
-fn graces_are_joined_by_their_own_links() {
+fn graces_are_joined_by_clink() {
     let fabric = read(case!("gb200-sgl-numalist.topo"));
     assert_eq!(link(&fabric, "gpu0->cpu0"), (LinkKind::C2c, 225.0));
     assert_eq!(link(&fabric, "cpu0->cpu1").1, 150.0);
@@ -189,7 +190,7 @@ fn graces_are_joined_by_their_own_links() {
 }
 
 #[test]
-fn glued_and_shifted_headers_are_refused_by_the_word() {
+fn glued_and_shifted_headers_are_rejected_by_name() {
     let glued = case!("b200-glued-header2.topo");
     let error = read_text(glued, "case").unwrap_err();
     assert!(error.to_string().contains("`NIC10NIC11`"), "{error}");
@@ -207,7 +208,7 @@ fn glued_and_shifted_headers_are_refused_by_the_word() {
         let error = read_text(&format!("{header}{rows}"), "case").unwrap_err().to_string();
         assert!(error.contains(word), "{header}: {error}");
     }
-    // Names of devices that are glued are known by their rows.
+    // Glued names of devices are detected from the row labels.
     let named = format!("{head}{rows}").replace("NIC0", "ibp24s0").replace("NIC1", "ibp41s0");
     let error =
         read_text(&named.replace("ibp24s0\tibp41s0\tCPU", "ibp24s0ibp41s0\tCPU"), "case").unwrap_err().to_string();
@@ -215,12 +216,12 @@ fn glued_and_shifted_headers_are_refused_by_the_word() {
 }
 
 #[test]
-fn nic_lines_are_a_legend_wherever_they_stand() {
+fn nic_legends_are_recognized_anywhere() {
     let fabric = read(case!("min-annotated-nic.topo"));
     let Figures::Nic(nic) = &fabric.node(fabric.find("nic0").unwrap()).figures else { panic!() };
     assert_eq!(nic.model.as_deref(), Some("rocep80s0"));
     let above = format!("NIC0: mlx5_3\n{}", case!("min-annotated-nic.topo").replace("NIC0: rocep80s0", "note:"));
-    // The header comes first; lines above it are not the matrix's.
+    // The header comes first; lines above it are not part of the matrix.
     assert_eq!(read(&above).gpus().len(), 2);
 }
 
@@ -238,19 +239,19 @@ fn colours_are_stripped_with_and_without_their_escape() {
 }
 
 #[test]
-fn sys_means_two_sockets() {
+fn sys_relations_imply_two_sockets() {
     let fabric = read(case!("h200nvl-pairs-clean.topo"));
     assert_eq!((count(&fabric, NodeKind::Cpu), count(&fabric, NodeKind::Nvswitch)), (2, 0));
     assert_eq!(link(&fabric, "gpu2->gpu3"), (LinkKind::Nvlink, 450.0));
-    // NVLink domains of two are no groups of four.
+    // NVLink domains of two do not form groups of four.
     assert!(said(&fabric).contains("2 + 2 in NVLink domains"), "{}", said(&fabric));
-    // One node where the matrix hides affinity and nothing is SYS apart.
+    // One node if the matrix hides affinity and no devices are `SYS` apart.
     let near = case!("h200nvl-pairs-clean.topo").replace("SYS", "PHB");
     assert_eq!(count(&read(&near), NodeKind::Cpu), 1);
 }
 
 #[test]
-fn a_gpu_without_nvlinks_leaves_the_others_their_nvswitch() {
+fn gpus_without_nvlinks_do_not_remove_the_nvswitch_of_others() {
     let size = 8;
     let label = |i: usize| format!("GPU{i}");
     let header: String = (0..size).map(|i| format!("\t{}", label(i))).collect();
@@ -269,14 +270,14 @@ fn a_gpu_without_nvlinks_leaves_the_others_their_nvswitch() {
 }
 
 #[test]
-fn p2p_status_is_named_for_what_it_is() {
+fn p2p_status_matrices_are_rejected_with_advice() {
     let error = read_text(case!("topo-p2p.txt"), "case").unwrap_err();
     assert!(error.to_string().contains("nvidia-smi topo -p2p"), "{error}");
     assert!(error.help().is_some_and(|help| help.contains("topo -m")));
 }
 
 #[test]
-fn nics_are_read_without_dev_and_never_made_up() {
+fn nics_are_read_without_dev_and_never_assumed() {
     for text in [case!("dgx-spark-gb10.xml"), case!("dgx-spark-gb10-dev.xml")] {
         let fabric = read(text);
         assert_eq!(count(&fabric, NodeKind::Nic), 2);
@@ -298,13 +299,13 @@ fn nics_are_read_without_dev_and_never_made_up() {
     }
     let network: NetworkSpec = "rail,nics_per_node=2,nic=100Gb/s".parse().unwrap();
     assert_eq!(count(&crate::cluster::build(&none, 2, Some(&network)).unwrap(), NodeKind::Nic), 4);
-    // NICs of a matrix have no rate: what is assumed is said.
+    // NICs of a matrix have no rate; the assumed rate is reported.
     let matrix = crate::cluster::build(&read(case!("h20-vm-321.topo")), 2, None).unwrap();
     assert!(matrix.warnings().iter().any(|warning| warning.contains("400 Gb/s is assumed")), "{:?}", matrix.warnings());
 }
 
 #[test]
-fn check_finds_what_the_threads_were_about() {
+fn check_finds_the_faults_reported_by_users() {
     let dual = said(&read(case!("a100pcie-dualport-x8.xml")));
     assert!(dual.contains("nic0, nic1: 2 ports of a card, 200 Gb/s together, over a PCIe link"), "{dual}");
     assert!(dual.contains("PCIe 4.0 x8"), "{dual}");
@@ -319,7 +320,7 @@ fn check_finds_what_the_threads_were_about() {
 }
 
 #[test]
-fn other_files_stay_as_they_were_read() {
+fn other_files_read_with_expected_sizes() {
     let sizes = |text: &str| {
         let fabric = read(text);
         (fabric.gpus().len(), count(&fabric, NodeKind::Nic), count(&fabric, NodeKind::Cpu), fabric.link_count() / 2)

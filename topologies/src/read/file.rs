@@ -1,4 +1,4 @@
-//! A file as text, or one sentence why not.
+//! Reading of files as text or bytes, with a size limit.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,20 +12,20 @@ use crate::error::{Error, Place, Result};
 /// The path that names standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Bytes that are read before they are looked at.
+/// Number of bytes that are read before they are checked.
 const BLOCK: u64 = 1 << 20;
 
-/// True if there is something to read under this path: a file, or standard input (`-`).
+/// Returns true if the path can be read: an existing file, or standard input (`-`).
 #[must_use]
 pub fn can_be_read(path: &Path) -> bool {
     is_standard_input(path) || path.exists()
 }
 
-/// The text of a file up to a limit, without the byte order mark that it may begin with; `-` is standard input. Of a pipe or a
-/// device, which can be read once, the text is retained for whoever asks again.
+/// Reads the text of a file up to a limit, without a leading byte order mark; `-` is standard input. The contents of
+/// pipes and devices, which can be read only once, are cached for further calls.
 ///
 /// # Errors
-/// [`Error::Unreadable`] where the file does not exist, is larger, or is not text in UTF-8.
+/// [`Error::Unreadable`] if the file does not exist, exceeds the limit, or is not UTF-8 text.
 pub fn text_of_file(path: &Path, limit: Limit) -> Result<String> {
     let bytes = bytes_up_to(path, limit, Contents::Text)?;
     let refused = |reason: String| unreadable(path, reason);
@@ -33,24 +33,24 @@ pub fn text_of_file(path: &Path, limit: Limit) -> Result<String> {
         .map_err(|error| refused(format!("not UTF-8 text from byte {} on", error.utf8_error().valid_up_to())))
 }
 
-/// The bytes of a file that is no text, up to a limit; `-` is standard input.
+/// Reads the bytes of a binary file up to a limit; `-` is standard input.
 ///
 /// # Errors
-/// [`Error::Unreadable`] where the file does not exist or is larger.
+/// [`Error::Unreadable`] if the file does not exist or exceeds the limit.
 pub fn bytes_of_file(path: &Path, limit: Limit) -> Result<Vec<u8>> {
     bytes_up_to(path, limit, Contents::Binary)
 }
 
-/// What bytes are expected to be.
+/// Expected contents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contents {
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
-    /// Anything.
+    /// Arbitrary bytes.
     Binary,
 }
 
-/// What was read of pipes and devices.
+/// Cached contents of pipes and devices.
 static STREAMS: Mutex<BTreeMap<PathBuf, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
 
 fn is_standard_input(path: &Path) -> bool {
@@ -82,8 +82,8 @@ fn bytes_up_to(path: &Path, limit: Limit, contents: Contents) -> Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Reads block by block, so that what is too large or no text is refused where that shows. The length that the system gives
-/// is not asked: pipes and devices have none.
+/// Reads block by block, so that oversized or binary input is rejected early. The length reported by the system is not
+/// used, because pipes and devices have none.
 fn read(mut source: impl Read, limit: Limit, contents: Contents) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     loop {
@@ -102,7 +102,7 @@ fn read(mut source: impl Read, limit: Limit, contents: Contents) -> Result<Vec<u
     }
 }
 
-/// Refuses what is surely no UTF-8 among the bytes from `before` on, and takes the byte order mark off the first ones.
+/// Returns an error if the bytes from `before` on cannot be UTF-8 text. Removes a byte order mark at the start.
 fn check_text(bytes: &mut Vec<u8>, before: usize) -> Result<(), String> {
     if before == 0 {
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
@@ -124,7 +124,7 @@ mod tests {
 
     const SMALL: Limit = Limit { what: "a test", bytes: 3 << 20 };
 
-    /// A source that never ends, and how much was read of it.
+    /// A source that never ends; counts the bytes read.
     struct Endless(u8, u64);
 
     impl Read for Endless {
@@ -141,14 +141,14 @@ mod tests {
         let error = read(&mut text, SMALL, Contents::Text).unwrap_err();
         assert_eq!(error, "larger than 3 MiB, the most that is read as a test");
         assert_eq!(text.1, SMALL.bytes + 1);
-        // What is no text shows in the first block.
+        // Binary contents are detected in the first block.
         let mut zeros = Endless(0, 0);
         assert!(read(&mut zeros, SMALL, Contents::Text).unwrap_err().contains("byte 0 is zero"));
         assert!(zeros.1 <= BLOCK);
     }
 
     #[test]
-    fn marks_of_byte_order_are_no_part_of_a_text() {
+    fn byte_order_marks_are_stripped_or_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t");
         let text = |bytes: &[u8]| {

@@ -1,43 +1,44 @@
-//! What the words of topology files mean in GB/s and ns.
+//! Bandwidths in GB/s and latencies in ns of the links that topology files describe.
 //!
-//! Bandwidths of links are nominal, as in the presets: what the wire carries after its line code, before the framing of
-//! transfers. NCCL gives the same words less (20.6 GB/s for an NVLink 4 of 25), to allow for that framing; here the
-//! profile does, so that a machine has the same links whether it is read from a file or named by a preset, and a bound
-//! is one that no copy beats (copy engines reach 395 GB/s over 18 NVLinks that NCCL counts as 371). Between sockets,
-//! where no nominal rate says what DMA reaches, NCCL's figures stand (2.30.7, `src/graph/topo.h`).
+//! Bandwidths are nominal, as in presets: the rate after line coding and before the framing of transfers. NCCL assumes
+//! less (20.6 GB/s for an NVLink 4 of 25 GB/s), to account for the framing; here the profile accounts for it. A machine
+//! therefore has the same links whether it is read from a file or named by a preset, and lower bounds hold for every
+//! transfer (copy engines reach 395 GB/s over 18 NVLinks that NCCL counts as 371 GB/s). Between sockets no nominal rate
+//! describes what DMA reaches, so NCCL's figures are used (2.30.7, `src/graph/topo.h`).
 //!
-//! The files say nothing of latencies. Those here are assumptions, each with its ground; whoever has measured better
-//! exports the fabric as a spec and changes them there.
+//! The files state no latencies. Those below are assumptions, each with its source. To use measured values, export the
+//! fabric as a spec and change them there.
 
 use crate::{Bandwidth, Picos};
 
-/// GPU to NVSwitch, one way. Two of them make 0.50 µs from GPU to GPU: a flag that one H200 stores and another polls
-/// arrives after 0.73 µs (measured, median of 36 pairs), of which some 0.2 µs are the reads that wait for it.
+/// Latency of GPU to NVSwitch in one direction. Two of them make 0.50 µs from GPU to GPU: a flag that one H200 stores
+/// and another polls arrives after 0.73 µs (measured, median of 36 pairs), of which about 0.2 µs are the polling reads.
 pub(crate) const NVLINK_HOP: Picos = Picos(250_000);
 
-/// GPU to GPU over a direct NVLink or xGMI: as through a switch, since nearly all of it is spent in the two GPUs.
+/// Latency of GPU to GPU over a direct NVLink or xGMI. Equal to that through a switch, since nearly all of it is inside
+/// the two GPUs.
 pub(crate) const NVLINK_DIRECT: Picos = Picos(500_000);
 
-/// One PCIe link with the switch or root port at its end. Published port-to-port figures of PCIe switches are
-/// 100–150 ns, round trips from a device to host memory about 1 µs over two links (assumption).
+/// Latency of one PCIe link with the switch or root port at its end (assumption). Published port-to-port latencies of
+/// PCIe switches are 100–150 ns; round trips from a device to host memory are about 1 µs over two links.
 pub(crate) const PCIE_HOP: Picos = Picos(250_000);
 
-/// From socket to socket: what a load from remote memory takes longer than one from local memory, 60–140 ns by vendor
-/// (assumption).
+/// Latency between sockets (assumption): the difference between loads from remote and local memory, 60–140 ns by
+/// vendor.
 pub(crate) const SOCKET_HOP: Picos = Picos(120_000);
 
-/// Between the two Graces of a host: 150 GB/s each way (NVIDIA multi-node tuning guide, CLink).
+/// Bandwidth between the two Graces of a host in each direction: 150 GB/s (NVIDIA multi-node tuning guide, CLink).
 pub(crate) const GRACE_TO_GRACE: Bandwidth = Bandwidth(150_000_000_000);
 
-/// NVLink-C2C of a Grace, each direction: 900 GB/s both ways (NVIDIA Grace, GH200 and GB200 data sheets). Two GPUs of a
-/// GB200 or GB300 have half of it each; models state their own in the table of GPUs.
+/// Bandwidth of NVLink-C2C of a Grace in each direction: 900 GB/s bidirectional (NVIDIA Grace, GH200 and GB200 data
+/// sheets). Two GPUs of a GB200 or GB300 have half of it each; the table of GPU models states theirs.
 pub(crate) const GRACE_C2C: Bandwidth = Bandwidth(450_000_000_000);
 
-/// CPU to GPU over NVLink-C2C: a coherent load from the other side, less its memory (assumption).
+/// Latency of CPU to GPU over NVLink-C2C: a coherent load from the other side, minus the memory latency (assumption).
 pub(crate) const C2C_HOP: Picos = Picos(200_000);
 
-/// NVLink bandwidth of one link, each direction, by compute capability × 10: NVLink 1 (20 GB/s), 2 to 4 (25 GB/s; the
-/// bridges of GA102 14.06 GB/s), 5 (50 GB/s), from NVIDIA's data sheets of P100, V100, A100, A40, H100, B200.
+/// Bandwidth of one NVLink in each direction, by compute capability × 10: NVLink 1 (20 GB/s), 2 to 4 (25 GB/s; bridges
+/// of GA102 14.06 GB/s), 5 (50 GB/s), from NVIDIA's data sheets of P100, V100, A100, A40, H100, B200.
 pub(crate) fn nvlink_per_link(compute_capability: Option<u32>) -> Bandwidth {
     Bandwidth::from_gbps(match compute_capability {
         Some(100..) => 50.0,
@@ -48,8 +49,8 @@ pub(crate) fn nvlink_per_link(compute_capability: Option<u32>) -> Bandwidth {
     })
 }
 
-/// xGMI bandwidth of one link, each direction, by gfx number: 76.8 GB/s on MI350, 64 GB/s on MI300, 50 GB/s on MI200,
-/// 46 GB/s before (AMD's data sheets; RCCL counts 48, 36 and 24 of the last three).
+/// Bandwidth of one xGMI link in each direction, by gfx number: 76.8 GB/s on MI350, 64 GB/s on MI300, 50 GB/s on MI200,
+/// 46 GB/s on earlier ones (AMD's data sheets; RCCL assumes 48, 36 and 24 GB/s for the last three).
 pub(crate) fn xgmi_per_link(gfx: Option<u32>) -> Bandwidth {
     Bandwidth::from_gbps(match gfx {
         Some(950..=959) => 76.8,
@@ -59,7 +60,8 @@ pub(crate) fn xgmi_per_link(gfx: Option<u32>) -> Bandwidth {
     })
 }
 
-/// The gfx number of RCCL's `gcn` attribute, `942` or `gfx942`. `90a` is 910, as older versions of RCCL write it.
+/// Parses the gfx number of RCCL's `gcn` attribute, `942` or `gfx942`. `90a` is 910, as older versions of RCCL write
+/// it.
 pub(crate) fn gfx_number(gcn: &str) -> Option<u32> {
     match gcn.trim().trim_start_matches("gfx") {
         "90a" => Some(910),
@@ -67,8 +69,8 @@ pub(crate) fn gfx_number(gcn: &str) -> Option<u32> {
     }
 }
 
-/// Rate of one PCIe lane after its line code (8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, 242B/256B flits at 64 GT/s),
-/// from a text like `16.0 GT/s PCIe`; `None` where the text names no known rate.
+/// Bandwidth of one PCIe lane after line coding (8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, 242B/256B flits at 64
+/// GT/s), from a text like `16.0 GT/s PCIe`; `None` if the text names no known rate.
 pub(crate) fn pcie_lane(link_speed: &str) -> Option<Bandwidth> {
     let (number, unit) = link_speed.trim().split_once(' ')?;
     if !unit.trim_start().starts_with("GT/s") {
@@ -85,21 +87,22 @@ pub(crate) fn pcie_lane(link_speed: &str) -> Option<Bandwidth> {
     }
 }
 
-/// A lane of 8 GT/s; what NCCL takes where it does not understand the text.
+/// Bandwidth of a lane of 8 GT/s; NCCL's fallback if it does not understand the text.
 pub(crate) const PCIE_3_LANE: Bandwidth = Bandwidth(984_615_385);
-/// A lane of 16 GT/s.
+/// Bandwidth of a lane of 16 GT/s.
 pub(crate) const PCIE_4_LANE: Bandwidth = Bandwidth(1_969_230_769);
-/// A lane of 32 GT/s.
+/// Bandwidth of a lane of 32 GT/s.
 pub(crate) const PCIE_5_LANE: Bandwidth = Bandwidth(3_938_461_538);
-/// A lane of 64 GT/s.
+/// Bandwidth of a lane of 64 GT/s.
 pub(crate) const PCIE_6_LANE: Bandwidth = Bandwidth(7_562_500_000);
 
-/// Bandwidth of a PCIe link of so many lanes.
+/// Bandwidth of a PCIe link with `width` lanes.
 pub(crate) fn pcie(width: u16, lane: Bandwidth) -> Bandwidth {
     Bandwidth(u64::from(width) * lane.0)
 }
 
-/// Between sockets, each direction, by what a `<cpu>` says of itself; `None` (no limit) for CPUs that NCCL does not know.
+/// Bandwidth between sockets in each direction, by the attributes of a `<cpu>`; `None` (unlimited) for CPUs that NCCL
+/// does not know.
 pub(crate) fn between_sockets(arch: &str, vendor: &str, family: u32, model: u32) -> Option<Bandwidth> {
     let gbps = match (arch, vendor) {
         ("ppc64", _) => 32.0,
@@ -121,13 +124,13 @@ pub(crate) fn between_sockets(arch: &str, vendor: &str, family: u32, model: u32)
     Some(Bandwidth::from_gbps(gbps))
 }
 
-/// Line rate of a NIC whose file gives none, or 0, or −1: 10 Gb/s, as NCCL assumes.
+/// Line rate in Mb/s of a NIC whose file states none, 0 or −1: 10 Gb/s, as NCCL assumes.
 pub(crate) const NET_DEFAULT_MBPS: u64 = 10_000;
 
-/// Device ids of Broadcom's PCIe switches that show themselves as two levels although all their ports run at full rate.
-/// NCCL sees each as one switch, and so do we: otherwise neighbours would look further apart than they are.
-/// Vendor, device, subsystem vendor and subsystem device joined to 64 bits, low 12 bits cut; `level` is 0 for the upper
-/// switch and 1 for those below. The same number for both means one switch.
+/// Generation of those Broadcom PCIe switches that appear as two levels although all their ports run at full rate. NCCL
+/// treats each as one switch, and so does this reader; otherwise neighbouring devices would appear further apart than
+/// they are. `id` joins vendor, device, subsystem vendor and subsystem device to 64 bits; the low 12 bits are ignored.
+/// `level` is 0 for the upper switch and 1 for those below. Two levels with the same generation are one switch.
 pub(crate) fn broadcom_generation(id: u64, level: u64) -> Option<u8> {
     match id & 0xffff_ffff_ffff_f000 {
         0x1000_c010_1000_a000 => Some(4),
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_nominal_rates() {
+    fn hardware_names_map_to_nominal_rates() {
         assert_eq!(nvlink_per_link(Some(90)).0 * 18, 450_000_000_000);
         assert_eq!(nvlink_per_link(Some(103)).0 * 18, 900_000_000_000);
         assert_eq!(nvlink_per_link(Some(80)).0 * 12, 300_000_000_000);

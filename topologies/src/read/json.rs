@@ -1,7 +1,7 @@
-//! The JSON of `fabric show`, read back: for scripts that change a fabric and for fabrics kept as they were.
+//! Reader of the JSON of `fabric show`, for scripts that modify a fabric and for saved fabrics.
 //!
-//! Names, nodes, links and the order of `gpus` count; `paths` and whatever else stands there is left alone, since it
-//! follows from them.
+//! Names, nodes, links and the order of `gpus` are read. `paths` and unknown keys are ignored, because the former
+//! follow from the rest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -54,7 +54,7 @@ struct JsonLink {
     b: String,
     kind: LinkKind,
     bandwidth_gbps: Option<f64>,
-    /// Before it was slowed, if it was.
+    /// Bandwidth before the link was slowed, if it was.
     built_gbps: Option<f64>,
     #[serde(default)]
     latency_ns: f64,
@@ -68,7 +68,7 @@ fn one() -> u16 {
     1
 }
 
-/// A direction of a link, checked, that waits for the other.
+/// A checked direction of a link whose other direction has not been read yet.
 struct Direction {
     bandwidth: Option<Bandwidth>,
     built: Option<Bandwidth>,
@@ -76,34 +76,34 @@ struct Direction {
     lanes: u16,
     failed: bool,
     bytes: Range<usize>,
-    /// Its place among all links.
+    /// Index among all links.
     order: usize,
 }
 
-/// A link of two directions.
+/// A link with both directions.
 struct Joined {
     order: usize,
     ends: (NodeId, NodeId),
     spec: LinkSpec,
-    /// Which directions are out of service.
+    /// Failure of each direction.
     failed: [bool; 2],
-    /// Bandwidth that is left of each.
+    /// Remaining bandwidth of each direction.
     slowed: [Option<Bandwidth>; 2],
 }
 
 /// Reads the JSON of a fabric.
 ///
 /// # Errors
-/// [`Error::Syntax`](crate::Error::Syntax) where the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
-/// missing keys, ids given twice, links to nowhere or with one direction only; each with line and column.
+/// [`Error::Syntax`](crate::Error::Syntax) if the text is not JSON, [`Error::Invalid`](crate::Error::Invalid) for
+/// missing keys, duplicate ids, links to missing nodes or with one direction only; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     parse_as(text, source, None)
 }
 
-/// Reads the JSON of a fabric whose GPUs are of a model, where it does not say.
+/// Variant of [`parse`] with a GPU model for texts that do not state it.
 ///
 /// # Errors
-/// As [`parse`], and [`Error::Request`](crate::Error::Request) where it says another.
+/// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -137,14 +137,14 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
         builder.rank_order(order);
     }
     builder.gpu_candidates(document.gpu_candidates);
-    // What `fabric show` wrote says all that is known.
+    // The output of `fabric show` is complete, so nothing is identified from evidence.
     if let Some(model) = gpu {
         gpus::assume(&mut builder, model)?;
     }
     Ok(builder.finish())
 }
 
-/// An error of the JSON parser, which read `within`.
+/// Converts an error of the JSON parser, which parsed the bytes `within`.
 fn json_error(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> crate::Error {
     let (at, message) = origin.json_fault(within, error);
     if error.is_data() {
@@ -186,7 +186,7 @@ fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
     })
 }
 
-/// Pairs the directions up: a link from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
+/// Pairs up link directions: one from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
 fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder) -> Result<()> {
     let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
     let mut links: Vec<Joined> = Vec::new();
@@ -262,7 +262,7 @@ fn direction(link: &JsonLink, bytes: Range<usize>, order: usize) -> Result<Direc
     })
 }
 
-/// The GPUs in use, in the order of their ranks; others are there and take no part.
+/// The GPUs in use, in rank order; all others are idle.
 fn rank_order(origin: Origin<'_>, gpus: &[String], builder: &FabricBuilder) -> Result<Vec<NodeId>> {
     let at = origin.text.find("\"gpus\"").unwrap_or_default();
     let refuse = |message: String| origin.invalid(at..at + 6, message);
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_have_a_message_and_a_location() {
         let links = |links: &str| {
             format!(
                 "{{\"nodes\": [\n{{\"id\": \"a\", \"kind\": \"gpu\"}},\n{{\"id\": \"b\", \"kind\": \"nic\"}}],\n\"links\": [\n{links}]}}"

@@ -1,13 +1,13 @@
-//! The most that is read of each kind of input.
+//! Size limits of each kind of input.
 
-/// The largest input of a kind. A larger one is refused with its name and this limit, after at most one byte more has been
-/// read of it: a file, a pipe and a device alike. What an input may count (events, ranks, chunks) and how deep it may nest
-/// is the business of its reader.
+/// Maximum size of a kind of input. Larger input is rejected with its name and this limit, after at most one byte
+/// beyond the limit has been read; this holds for files, pipes and devices alike. Limits on counts (events, ranks,
+/// chunks) and nesting are checked by each reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The kind, as errors name it: `a topology`.
+    /// Kind of input in error messages: `a topology`.
     pub what: &'static str,
-    /// Bytes.
+    /// Maximum size in bytes.
     pub bytes: u64,
 }
 
@@ -26,22 +26,22 @@ impl Limit {
     pub const ALL_CHAKRA: Self = Self::mib("the Chakra traces of a job", 4096);
     /// Timed flows.
     pub const FLOWS: Self = Self::mib("flows", 64);
-    /// The matrix of an all_to_allv: 4096 × 4096 sizes of up to 15 letters.
+    /// Matrix of an all_to_allv: 4096 × 4096 sizes of up to 15 characters.
     pub const MATRIX: Self = Self::mib("a matrix", 256);
     /// A manifest of measurements.
     pub const MANIFEST: Self = Self::mib("a manifest", 64);
-    /// Measured times: a log of nccl-tests, which NCCL's own messages at the highest level make hundreds of megabytes, CSV, JSON
+    /// Measured times: a log of nccl-tests (hundreds of megabytes with NCCL's messages at the highest level), CSV, JSON
     /// of `gpu run`.
     pub const LOG: Self = Self::mib("a log", 256);
     /// A benchmark of `gpu bench`.
     pub const BENCHMARK: Self = Self::mib("a benchmark", 64);
-    /// A saved plan, or a table of any library.
+    /// A saved plan, or a decision table of any library.
     pub const TABLE: Self = Self::mib("a table", 256);
-    /// A schedule. Those of direct exchanges grow with the square of the ranks.
+    /// A schedule. Those of direct exchanges grow with the square of the number of ranks.
     pub const SCHEDULE: Self = Self::mib("a schedule", 1024);
     /// An input of `report`.
     pub const RESULT: Self = Self::mib("a result", 256);
-    /// The runs of a study that are kept in its folder.
+    /// Runs of a study that are stored in its folder.
     pub const RUNS: Self = Self::mib("the runs of a study", 1024);
     /// The label of a shard of a study.
     pub const SHARD: Self = Self::mib("the label of a shard", 1);
@@ -50,7 +50,7 @@ impl Limit {
         Self { what, bytes: mib << 20 }
     }
 
-    /// The sentence that refuses a larger input.
+    /// The error message for larger input.
     #[must_use]
     pub fn exceeded(self) -> String {
         format!("larger than {} MiB, the most that is read as {}", self.bytes >> 20, self.what)

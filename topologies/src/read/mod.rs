@@ -1,7 +1,8 @@
-//! Readers: from text to a [`Fabric`], every error with its place.
+//! Readers from text to a [`Fabric`]; every error has its source location.
 //!
-//! [`file()`] and [`parse`] tell the format by content, whatever a file is called: XML is an NCCL topology, `{` opens the
-//! JSON of `fabric show`, lines of TOML are a spec, and a matrix of `nvidia-smi topo -m` may stand anywhere in a text.
+//! [`file()`] and [`parse`] detect the format by content, regardless of the name of a file. XML is an NCCL topology,
+//! `{` starts the JSON of `fabric show`, lines of TOML are a spec, and a matrix of `nvidia-smi topo -m` may be anywhere
+//! in a text.
 
 mod file;
 pub(crate) mod hardware;
@@ -23,16 +24,16 @@ use crate::Fabric;
 use crate::error::{Origin, Result};
 use crate::gpus::GpuModel;
 
-/// What a topology text holds.
+/// Contents of a topology text.
 #[derive(Debug)]
 pub enum Topology {
-    /// A fabric, complete.
+    /// A complete fabric.
     Fabric(Box<Fabric>),
-    /// A spec, whose `[cluster]` (if it has one) is still to be expanded.
+    /// A spec whose `[cluster]`, if any, has not been expanded.
     Spec(Box<spec::Spec>),
 }
 
-/// The formats that texts can have.
+/// Supported formats of topology texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// NCCL's (or RCCL's) topology XML.
@@ -43,14 +44,14 @@ pub enum Format {
     Smi,
     /// The tables of `rocm-smi --showtopo`.
     RocmSmi,
-    /// Our TOML spec.
+    /// The TOML spec of this crate.
     Spec,
 }
 
 /// Reads a topology file of any format.
 ///
 /// # Errors
-/// [`Error::Unreadable`](crate::Error::Unreadable) where the file is missing, too large or no text; otherwise as
+/// [`Error::Unreadable`](crate::Error::Unreadable) if the file is missing, too large or not text; otherwise as
 /// [`parse`].
 pub fn file(path: &Path) -> Result<Topology> {
     parse(&text_of_file(path, Limit::TOPOLOGY)?, &path.display().to_string())
@@ -59,16 +60,17 @@ pub fn file(path: &Path) -> Result<Topology> {
 /// Reads a topology text of any format; `source` names it in errors.
 ///
 /// # Errors
-/// [`Error::Syntax`](crate::Error::Syntax) where the text is of no format; otherwise those of the format's own reader.
+/// [`Error::Syntax`](crate::Error::Syntax) if the text has no known format; otherwise the errors of the reader of its
+/// format.
 pub fn parse(text: &str, source: &str) -> Result<Topology> {
     parse_as(text, source, None)
 }
 
-/// Reads a topology text of any format whose GPUs are of a model, where it does not say: a machine's own file has other
-/// rates by that. A spec is built later; [`load`](crate::load()) names the model then.
+/// Variant of [`parse`] with a GPU model for texts that do not state it; the model affects the link rates of a
+/// machine's own file. A spec is built later, and [`load`](crate::load()) sets the model then.
 ///
 /// # Errors
-/// As [`parse`], and [`Error::Request`](crate::Error::Request) where the text says another model.
+/// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Topology> {
     let whole = |fabric| Topology::Fabric(Box::new(fabric));
     match detect(text) {
@@ -85,7 +87,7 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
     }
 }
 
-/// The format of a text, by its first line that tells.
+/// Detects the format of a text from the first line that identifies it.
 #[must_use]
 pub fn detect(text: &str) -> Option<Format> {
     let text = text.trim_start_matches('\u{feff}').trim_start();
@@ -109,7 +111,7 @@ pub fn detect(text: &str) -> Option<Format> {
     })
 }
 
-/// Whether a line is a table header or `key = …` of TOML.
+/// Returns true if a line is a table header or `key = …` of TOML.
 fn looks_like_toml(line: &str) -> bool {
     let line = line.trim();
     let bare = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.\"'".contains(c));

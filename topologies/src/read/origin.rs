@@ -1,21 +1,21 @@
-//! What readers of fabrics say of the text that they read.
+//! Constructors of the errors of fabric readers.
 
 use std::ops::Range;
 
 use crate::error::{Error, Origin};
 
 impl Origin<'_> {
-    /// The text is not well formed here.
+    /// The error for ill-formed text.
     pub(crate) fn syntax(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
         Error::Syntax { place: self.place(bytes), message: message.into() }
     }
 
-    /// What stands here cannot be.
+    /// The error for well-formed text that describes something impossible.
     pub(crate) fn invalid(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
         Error::Invalid { place: self.place(bytes), message: message.into(), help: None }
     }
 
-    /// What stands here cannot be, and this would help.
+    /// Variant of [`Origin::invalid`] with advice.
     pub(crate) fn invalid_with_help(
         self,
         bytes: Range<usize>,
@@ -25,7 +25,7 @@ impl Origin<'_> {
         Error::Invalid { place: self.place(bytes), message: message.into(), help: Some(help.into()) }
     }
 
-    /// A name for a fabric whose text gives none: the file's name without folder and extension.
+    /// Default name of a fabric: the file name without folder and extension.
     pub(crate) fn stem(self) -> String {
         let file = self.source.rsplit(['/', '\\']).next().unwrap_or(self.source);
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);

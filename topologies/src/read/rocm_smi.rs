@@ -1,10 +1,10 @@
-//! The tables of `rocm-smi --showtopo` (and of `amd-smi topology`, which has the same ones): which GPUs are joined by xGMI,
-//! and which NUMA node each is on.
+//! Reader of the tables of `rocm-smi --showtopo` (and the equal ones of `amd-smi topology`): xGMI links between GPUs,
+//! and the NUMA node of each GPU.
 //!
-//! GPUs whose link type is `XGMI` over one hop are joined by a link; everything else goes over PCIe and the CPUs. NUMA
-//! nodes come from their own table; where it leaves GPUs out, `PCIE` over two hops means one node and over three two. How
-//! many lanes there are and how fast anything is is not said: rates are those of the GPU model that the text names, or the
-//! user.
+//! GPUs with link type `XGMI` and one hop are joined by a link; all other traffic uses PCIe and the CPUs. NUMA nodes
+//! are read from their own table. For GPUs missing there, `PCIE` over two hops means the same node and over three hops
+//! another node. The tables state neither lanes nor rates: rates are those of the GPU model that the text or the user
+//! names.
 
 use rustc_hash::FxHashMap;
 
@@ -15,13 +15,13 @@ use crate::fabric::{Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSp
 use crate::gpus::{self, GpuModel, name};
 use crate::{Bandwidth, LineIndex};
 
-/// Most GPUs of a host.
+/// Maximum number of GPUs of a host.
 const MOST: usize = 1024;
 
-/// Between sockets, as RCCL takes it for EPYC (see [`hardware::between_sockets`]).
+/// Bandwidth between sockets, as RCCL assumes it for EPYC (see [`hardware::between_sockets`]).
 const SOCKETS: Bandwidth = Bandwidth(16_000_000_000);
 
-/// Whether a text holds these tables.
+/// Returns true if a text contains these tables.
 pub(crate) fn is_showtopo(text: &str) -> bool {
     text.lines().any(|line| section(line) == Some(Section::LinkType))
 }
@@ -34,7 +34,7 @@ enum Section {
     Other,
 }
 
-/// The table that a line is the title of.
+/// The table whose title is in a line.
 fn section(line: &str) -> Option<Section> {
     let title = line.trim().trim_matches('=').trim().trim_end_matches(':').to_lowercase();
     let is_title = title.ends_with("between two gpus") || title.ends_with(" table") || title == "numa nodes";
@@ -45,7 +45,7 @@ fn section(line: &str) -> Option<Section> {
     })
 }
 
-/// The cells of the tables, by row and column.
+/// Cells of the tables, by row and column.
 #[derive(Default)]
 struct Tables {
     gpus: Vec<String>,
@@ -57,15 +57,15 @@ struct Tables {
 /// Reads the tables.
 ///
 /// # Errors
-/// [`Error::Syntax`](crate::Error::Syntax) where the table of link types is missing or a row of it is too short.
+/// [`Error::Syntax`](crate::Error::Syntax) if the table of link types is missing or one of its rows is too short.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     parse_as(text, source, None)
 }
 
-/// Reads the tables of GPUs of a model, where the text does not name one.
+/// Variant of [`parse`] with a GPU model for texts that do not name it.
 ///
 /// # Errors
-/// As [`parse`], and [`Error::Request`](crate::Error::Request) where the text names another model.
+/// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text names another model.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -122,7 +122,7 @@ fn read(origin: Origin<'_>) -> Result<Tables> {
     Ok(tables)
 }
 
-/// `GPU[3] : (Topology) Numa Node: 1`.
+/// Parses `GPU[3] : (Topology) Numa Node: 1`.
 fn numa(line: &str) -> Option<(usize, u32)> {
     let (gpu, rest) = line.trim().strip_prefix("GPU[")?.split_once(']')?;
     let (_, node) = rest.split_once("Numa Node:")?;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_on_pcie_three_hops_apart_are_on_sockets_of_their_own() {
+    fn gpus_three_pcie_hops_apart_are_on_different_sockets() {
         let fabric = parse(PCIE, "t").unwrap();
         assert_eq!(fabric.gpus().len(), 4);
         assert_eq!((links(&fabric, LinkKind::Nvlink), links(&fabric, LinkKind::Upi)), (0, 6));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn xgmi_of_one_hop_is_a_link() {
+    fn one_hop_xgmi_becomes_a_link() {
         let text = "=== Hops between two GPUs ===\n GPU0 GPU1 GPU2\nGPU0 0 1 2\nGPU1 1 0 1\nGPU2 2 1 0\n\
                     === Link Type between two GPUs ===\n GPU0 GPU1 GPU2\nGPU0 0 XGMI XGMI\nGPU1 XGMI 0 XGMI\nGPU2 XGMI XGMI 0\n\
                     === Numa Nodes ===\nGPU[0] : (Topology) Numa Node: 0\nGPU[1] : (Topology) Numa Node: 0\nGPU[2] : (Topology) Numa Node: 1\n\

@@ -1,4 +1,4 @@
-//! Formats by content, files that are none, and texts that must not break any reader.
+//! Tests of format detection, of files that are not text, and of hostile input.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Error;
 
-/// A text of each format, and some of each that the readers must survive in pieces.
+/// Texts of each format, which the property tests mutate.
 const SEEDS: [&str; 8] = [
     include_str!("../../../tests/data/topologies/h200-node.xml"),
     include_str!("../../../tests/data/topologies/infragraph_dgx_a100_nccl_topo.xml"),
@@ -22,7 +22,7 @@ const SEEDS: [&str; 8] = [
      \"a\", \"b\": \"b\", \"kind\": \"pcie\"}, {\"a\": \"b\", \"b\": \"a\", \"kind\": \"pcie\", \"bandwidth_gbps\": 3.5}], \"gpus\": [\"a\"]}",
 ];
 
-/// Every reader on one text; what they say does not matter here.
+/// Runs every reader on a text and ignores the results.
 fn read_all(text: &str) {
     let _ = parse(text, "t");
     let _ = nccl_xml::parse(text, "t");
@@ -35,17 +35,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn no_bytes_break_a_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         read_all(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
-    fn no_text_of_their_own_signs_breaks_a_reader(text in "[<>/=\"'\\[\\]{}#,.: \t\nGPUNIVXSY0-9a-f\u{1b}é]{0,200}") {
+    fn arbitrary_format_characters_never_panic(text in "[<>/=\"'\\[\\]{}#,.: \t\nGPUNIVXSY0-9a-f\u{1b}é]{0,200}") {
         read_all(&text);
     }
 
     #[test]
-    fn no_change_of_a_valid_text_breaks_a_reader(
+    fn mutated_valid_texts_never_panic(
         seed in 0..SEEDS.len(),
         edits in proptest::collection::vec((any::<prop::sample::Index>(), 0..4u8, "[<>/=\"\\[\\]{}\n\t0-9a-zé-]{0,4}"), 1..5),
     ) {
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn errors_point_into_the_text(seed in 0..SEEDS.len(), cut in any::<prop::sample::Index>()) {
+    fn error_locations_are_inside_the_text(seed in 0..SEEDS.len(), cut in any::<prop::sample::Index>()) {
         let text: String = SEEDS[seed].chars().take(cut.index(SEEDS[seed].chars().count())).collect();
         if let Err(error) = parse(&text, "t") {
             let place = error.place().expect("every reader knows the place");
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn formats_are_told_by_content() {
+fn formats_are_detected_by_content() {
     let expected = [Format::NcclXml; 3].into_iter().chain([Format::Smi; 3]).chain([Format::Spec, Format::Json]);
     for (text, format) in SEEDS.iter().zip(expected) {
         assert_eq!(detect(text), Some(format));
@@ -93,7 +93,7 @@ fn formats_are_told_by_content() {
 }
 
 #[test]
-fn files_that_are_no_text_are_unreadable() {
+fn binary_and_oversized_files_are_unreadable() {
     let folder = std::env::temp_dir().join(format!("fabricast-readers-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let reason = |name: &str, bytes: Option<&[u8]>| {
@@ -114,9 +114,9 @@ fn files_that_are_no_text_are_unreadable() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Texts of a megabyte that make careless readers overflow the stack, or take minutes: nobody would wait for this test.
+/// Texts of a megabyte that would overflow the stack of a careless reader or keep it busy for minutes.
 #[test]
-fn large_hostile_texts_are_read_or_refused() {
+fn large_hostile_texts_are_read_or_rejected_quickly() {
     let megabyte = |piece: &str| piece.repeat((1 << 20) / piece.len());
     let xml_tail = "</a>".repeat((1 << 20) / 7);
     let texts = [

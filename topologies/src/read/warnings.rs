@@ -1,20 +1,20 @@
-//! Warnings of a reader: each said once with the first line that gave cause, and not more of them than anyone reads.
+//! Warnings of a reader: deduplicated, with the line of the first occurrence, and limited in number.
 
 use rustc_hash::FxHashMap;
 
-/// Most different warnings that are kept; the rest are counted.
+/// Maximum number of distinct warnings that are stored; further ones are counted.
 const MOST: usize = 20;
 
-/// One warning.
+/// A warning.
 #[derive(Debug)]
 struct Warning {
     message: String,
     line: Option<u32>,
-    /// How often it came again.
+    /// Number of repetitions.
     again: usize,
 }
 
-/// Collects warnings in the order in which they come.
+/// Collector of warnings, in the order in which they occur.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     kept: Vec<Warning>,
@@ -28,7 +28,8 @@ impl Warnings {
         self.insert(message.into(), || None);
     }
 
-    /// Adds a warning about a line. The line is asked for only where it is said: counting lines takes time.
+    /// Adds a warning about a line. `line` is called only for the first occurrence, because counting lines is
+    /// expensive.
     pub fn add_at(&mut self, message: impl Into<String>, line: impl FnOnce() -> u32) {
         self.insert(message.into(), || Some(line()));
     }
@@ -44,7 +45,7 @@ impl Warnings {
         }
     }
 
-    /// All of them, for the fabric.
+    /// Converts all warnings to text, for the fabric.
     pub fn into_lines(self) -> Vec<String> {
         let worded = self.kept.into_iter().map(|Warning { message, line, again }| match (line, again) {
             (None, _) => message,
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_said_once_and_few_in_all() {
+    fn warnings_are_deduplicated_and_limited() {
         let mut warnings = Warnings::default();
         for line in 1..=3 {
             warnings.add("whole");

@@ -1,10 +1,11 @@
-//! Links of the network that carry the same part of every flow, whatever flows there are: one of them stands for all.
+//! Equivalence of network links: links that carry an equal share of every flow are represented by one of them.
 //!
-//! The spines of a fat tree are such, and so are a leaf's links up to them. Switches are told apart by where they lead until nothing
-//! tells them apart any more (colour refinement: Weisfeiler and Leman, 1968), each one that an island is joined to by itself. From one
-//! of those as many ways of equal length lead to every switch of a class, and on to another of those as well, so that flows which are
-//! spread over all their ways burden all links between two classes alike ([`Ecmp::Averaged`](super::Ecmp::Averaged)). Three tiers
-//! of switches of 64 ports have 2,112 links between two leaves, of which four are not like others.
+//! Examples are the links from a leaf to the spines of a fat tree. Switches are partitioned by colour refinement
+//! (Weisfeiler and Leman, 1968), starting with a class of its own for each switch that an island is joined to. Each of
+//! the latter has equally many paths of equal length to every switch of a class, and through them to another such
+//! switch. Flows that are spread over all their paths ([`Ecmp::Averaged`](super::Ecmp::Averaged)) therefore load all
+//! links between two classes equally. With three tiers of 64-port switches, 2,112 links between two leaves reduce to
+//! four representatives.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{Bandwidth, Fabric, LinkId, Picos};
 
-/// A direction of a link between two forwarding devices, by their numbers.
+/// A link direction between two forwarding devices, given by their numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joint {
     pub from: u32,
@@ -20,36 +21,37 @@ pub(super) struct Joint {
     pub link: LinkId,
 }
 
-/// What routing asks of a link in both directions.
+/// Properties of a link that routing uses, for both directions.
 type Record = [(Option<Bandwidth>, Picos, bool); 2];
 
-/// Forwarding devices by class, and the links that stand for others.
+/// Classes of forwarding devices, and representatives of equivalent links.
 #[derive(Debug, Default)]
 pub(super) struct Alike {
     /// The class of each forwarding device.
     pub class: Vec<u32>,
-    /// Of each kind of link between two classes: the first link, with how many of it leave a device and come to one.
+    /// For each kind of link between two classes: the first link, and the number of its links per device at both ends.
     pub joints: Vec<(Joint, Multiple)>,
-    /// The links that each stands for where it stands for several, itself among them, ascending.
+    /// Links represented by each link that represents several, including itself, in ascending order.
     pub members: FxHashMap<LinkId, Vec<LinkId>>,
 }
 
-/// How many links one stands for at its ends.
+/// Number of links that one link represents, per device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Multiple {
-    /// From each device that it leaves.
+    /// Links that leave each device of the source class.
     pub out: u64,
-    /// To each device that it comes to.
+    /// Links that arrive at each device of the target class.
     pub into: u64,
 }
 
 impl Multiple {
-    /// A link by itself.
+    /// A link that represents only itself.
     pub const ONE: Self = Self { out: 1, into: 1 };
 }
 
 impl Alike {
-    /// Of so many forwarding devices and the links between them; `is_joined` says which of them islands are joined to.
+    /// Partitions the forwarding devices and groups the links between them; `is_joined` marks the devices to which
+    /// islands are joined.
     pub fn of(fabric: &Fabric, is_joined: &[bool], joints: &[Joint]) -> Self {
         let class = classes(fabric, is_joined, joints);
         let mut sizes: FxHashMap<u32, u64> = FxHashMap::default();
@@ -77,9 +79,10 @@ impl Alike {
     }
 }
 
-/// The coarsest classes of which every device has as many links of each kind to each class as every other of its own.
+/// The coarsest partition in which all devices of a class have equally many links of each kind to each class (colour
+/// refinement).
 fn classes(fabric: &Fabric, is_joined: &[bool], joints: &[Joint]) -> Vec<u32> {
-    // Those that islands are joined to first, each by itself, then all others.
+    // Initial partition: a class of its own for each device that islands are joined to, one class for all others.
     let mut count = 0;
     let mut class: Vec<u32> = is_joined
         .iter()
@@ -115,7 +118,7 @@ fn classes(fabric: &Fabric, is_joined: &[bool], joints: &[Joint]) -> Vec<u32> {
         }
         known = seen.len();
     }
-    // Numbered from 0, in the order of their first devices.
+    // Renumbered from 0, in the order of their first devices.
     let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
     for class in &mut class {
         let next = numbers.len() as u32;

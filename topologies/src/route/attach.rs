@@ -1,13 +1,13 @@
-//! Where a device meets the network, and which NICs are its own.
+//! Connections of devices to the network, and the assignment of NICs to GPUs.
 //!
-//! A GPU's own NICs are the nearest ones. Where several GPUs have the same nearest NICs they divide them, as NCCL does
-//! (`NCCL_NETDEVS_POLICY=AUTO`: NICs over GPUs, rounded up, for each GPU). What arrives for a GPU comes in by its own
-//! NIC; what leaves may take a NIC of a neighbour if that saves network hops, by a PCIe switch that both share or by
-//! NVLink through the neighbour (PXN).
+//! A GPU's own NICs are the nearest ones. Several GPUs with the same nearest NICs divide them among each other, as in
+//! NCCL (`NCCL_NETDEVS_POLICY=AUTO`: number of NICs divided by number of GPUs, rounded up). Incoming traffic of a GPU
+//! uses its own NIC. Outgoing traffic may use a NIC of a neighbour if that saves network hops, over a shared PCIe
+//! switch or by NVLink through the neighbour (PXN).
 //!
-//! NICs are dealt out as the machine was built, whatever has failed since. A GPU of which no NIC is left uses as many of its
-//! neighbours' as it had (one where it had none): those that it reaches by itself, otherwise by NVLink through the neighbour, which
-//! for what arrives is the last resort.
+//! NICs are assigned by the machine as built, regardless of failures. A GPU without any remaining NIC uses as many NICs
+//! of its neighbours as it had (one if it had none): preferably those that it reaches itself, otherwise by NVLink
+//! through the neighbour. For incoming traffic the latter is the last resort.
 
 use std::borrow::Cow;
 
@@ -17,45 +17,46 @@ use super::shape::Shape;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
-/// One way out of or into an island.
+/// A route between a device and the network, out of or into the island.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
     /// Index of the port in its shape.
     pub port: u32,
-    /// 0 for the device's own NICs, 1 for those of neighbours, 2 where what arrives there is handed on by the neighbour.
+    /// 0 for the device's own NICs, 1 for those of neighbours, 2 if the neighbour relays incoming traffic by NVLink.
     pub foreign: u8,
     /// 0 near (no CPU in between, or a relay by NVLink), 1 through a CPU, 2 between sockets.
     pub tier: u8,
     pub class: PathClass,
-    /// Links between the device and the network, the port's own included.
+    /// Number of links between the device and the network, including that of the port.
     pub hops: u32,
     pub ways: u64,
     pub bandwidth: u64,
     pub latency: u64,
 }
 
-/// All ways of a device into the network and back, best first.
+/// All routes of a device to and from the network, best first.
 #[derive(Debug)]
 pub(super) struct Attachments {
     pub exits: Vec<Attachment>,
     pub entries: Vec<Attachment>,
-    /// What stands in for own ports of which none leads where it should.
+    /// Substitutes for own ports if none of them is usable.
     pub stand_ins: StandIns,
 }
 
-/// Ports of neighbours in place of own ones: no more than those are.
+/// Substitute ports of neighbours; at most as many as the device's own ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StandIns {
-    /// How many ports.
+    /// Maximum number of substitute ports.
     pub most: u32,
-    /// The device from which on they are looked for, so that several that lost theirs turn to different neighbours.
+    /// First device that is considered. It differs between devices, so that several that lost their ports use different
+    /// neighbours.
     first: u32,
-    /// Devices of the shape.
+    /// Number of devices of the shape.
     devices: u32,
 }
 
 impl StandIns {
-    /// Where a device stands, counted from the first that is looked at.
+    /// Position of a device in the order of consideration.
     pub fn place(self, device: u32) -> u32 {
         let devices = self.devices.max(1);
         (device + devices - self.first % devices) % devices
@@ -111,7 +112,7 @@ fn attachment(
     }
 }
 
-/// The way from a device to a port, and its class.
+/// The route from a device to a port, and its class.
 pub(super) fn exit<'s>(
     shape: &'s Shape,
     node: u32,
@@ -123,11 +124,11 @@ pub(super) fn exit<'s>(
     if at == node || !shape.node(at).kind.is_rank() {
         return Some((way.class, way));
     }
-    // A GPU on the network by itself sends for a neighbour: a relay like one to its NIC.
+    // A GPU that is itself on the network sends for a neighbour: a relay like that to its NIC.
     (may_relay(shape, at, node, options) && way.class == PathClass::Nvl).then_some((PathClass::Pxn, way))
 }
 
-/// The way from a port to a device, and its class; that of a relay where a neighbour hands on what arrives.
+/// The route from a port to a device, and its class; [`PathClass::Pxn`] if a neighbour relays incoming traffic.
 pub(super) fn entry<'s>(
     shape: &'s Shape,
     node: u32,
@@ -145,7 +146,7 @@ pub(super) fn entry<'s>(
     handed_on(shape, node, at, options).map(|way| (PathClass::Pxn, Cow::Owned(way)))
 }
 
-/// The way from a NIC to a device through the neighbour that is nearest to the NIC.
+/// The route from a NIC to a device through the neighbour nearest to the NIC.
 fn handed_on(shape: &Shape, node: u32, nic: u32, options: &RouteOptions) -> Option<Inside> {
     let by = |(middle, _): (u32, _)| {
         let is_direct = may_relay(shape, middle, node, options) && !shape.is_staged(nic, middle, options);
@@ -159,7 +160,7 @@ fn handed_on(shape: &Shape, node: u32, nic: u32, options: &RouteOptions) -> Opti
     Some(Inside { class: PathClass::Pxn, segment })
 }
 
-/// Whether a neighbour passes on what a device sends to the network or receives from it.
+/// Returns true if a neighbour may relay traffic between a device and the network.
 fn may_relay(shape: &Shape, by: u32, of: u32, options: &RouteOptions) -> bool {
     options.relays() && by != of && shape.takes_part(by) && shape.node(by).host == shape.node(of).host
 }
@@ -184,7 +185,7 @@ fn nearest(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     ports
 }
 
-/// The ports that serve a device: its part of the nearest ones.
+/// The ports assigned to a device: its share of the nearest ones.
 fn own_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     let ports = nearest(shape, node, options);
     let device = shape.node(node);
@@ -193,7 +194,7 @@ fn own_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> {
     }
     let nics = |ports: &[u32]| {
         let mut nics: Vec<u32> = ports.iter().map(|&port| shape.ports()[port as usize].node).collect();
-        // In the order of the devices, whatever the order of their cables.
+        // In the order of the devices, regardless of the order of their cables.
         nics.sort_unstable();
         nics.dedup();
         nics

@@ -1,29 +1,29 @@
-//! How near two devices are, in NCCL's words and order.
+//! Path classes: the proximity of two devices in NCCL's terms and order.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The class of a path, nearest first; order and names are NCCL's (`src/graph/topo.h`, `PATH_LOC` … `PATH_DIS`).
+/// The class of a path, nearest first. Order and names are NCCL's (`src/graph/topo.h`, `PATH_LOC` … `PATH_DIS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PathClass {
     /// The device itself.
     Loc,
-    /// NVLink, straight or through NVSwitches.
+    /// NVLink, direct or through NVSwitches.
     Nvl,
     /// NVLink through a GPU in between.
     Nvb,
     /// NVLink-C2C.
     C2c,
-    /// One PCIe switch at most.
+    /// At most one PCIe switch.
     Pix,
-    /// Several PCIe switches, no CPU.
+    /// Several PCIe switches, but no CPU.
     Pxb,
     /// C2C to the CPU, PCIe from there to a NIC.
     P2c,
-    /// NVLink to a GPU that is near the NIC, PCIe from there.
+    /// NVLink to a GPU that is near the NIC, PCIe from there (PXN).
     Pxn,
     /// Through a CPU.
     Phb,
@@ -31,12 +31,12 @@ pub enum PathClass {
     Sys,
     /// Through the network.
     Net,
-    /// Not joined.
+    /// Disconnected.
     Dis,
 }
 
 impl PathClass {
-    /// Every class, nearest first.
+    /// All classes, nearest first.
     pub const ALL: [Self; 12] = [
         Self::Loc,
         Self::Nvl,
@@ -78,7 +78,7 @@ impl fmt::Display for PathClass {
     }
 }
 
-/// No class has this name.
+/// Error of a name that no class has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a path class: LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET or DIS")]
 pub struct UnknownClass(pub String);
@@ -86,7 +86,7 @@ pub struct UnknownClass(pub String);
 impl FromStr for PathClass {
     type Err = UnknownClass;
 
-    /// Either case.
+    /// Parses the name in upper or lower case.
     fn from_str(text: &str) -> Result<Self, UnknownClass> {
         let found = Self::ALL.into_iter().find(|class| class.name().eq_ignore_ascii_case(text.trim()));
         found.ok_or_else(|| UnknownClass(text.to_owned()))
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_order_is_nccls() {
+    fn class_names_parse_back_and_follow_the_order_of_nccl() {
         for (rank, class) in PathClass::ALL.into_iter().enumerate() {
             assert_eq!(class.to_string().parse(), Ok(class));
             assert_eq!(class as usize, rank, "{class}");

@@ -1,8 +1,8 @@
-//! The ways inside an island: best class first, then fewest links, then greatest bandwidth, then lowest latency.
+//! Routes inside an island: best class first, then fewest links, then highest bandwidth, then lowest latency.
 //!
-//! Class is the worst link of a path, so that a shortest-path search with sums would have to weigh it against length.
-//! Instead the search runs once per class, nearest class first, over the links that this class allows: what it reaches
-//! first has the best class, and by the fewest links.
+//! The class of a path is that of its worst link, so a shortest-path search over sums would have to weigh class against
+//! length. Instead the search runs once per class, nearest class first, over the links that this class permits. The
+//! first search that reaches a device yields its best class and the fewest links.
 
 use std::sync::OnceLock;
 
@@ -13,19 +13,19 @@ use super::shape::Shape;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
-/// The way from one device of an island to another.
+/// The route from one device of an island to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Inside {
     pub class: PathClass,
     pub segment: Segment,
 }
 
-/// The ways from one device to all others of its island.
+/// The routes from one device to all others of its island.
 #[derive(Debug)]
 pub(super) struct Ways {
     source: u32,
     direct: Box<[Option<Inside>]>,
-    /// Through a CPU's memory; worked out when first asked for.
+    /// Routes staged in host memory; computed on first use.
     staged: OnceLock<Box<[Option<Inside>]>>,
 }
 
@@ -69,7 +69,7 @@ fn search(shape: &Shape, source: u32, access: Access, options: &RouteOptions) ->
     for class in PathClass::ALL.into_iter().filter(|&class| PathClass::Loc < class && class < PathClass::Net) {
         search.limit = class;
         search.run();
-        // Nothing new: this class has no links here, or they lead nowhere new.
+        // No new states: the island has no links of this class, or they reach no further device.
         if search.queue.len() == reached {
             continue;
         }
@@ -96,22 +96,22 @@ struct Search<'a> {
     source: u32,
     access: Access,
     options: &'a RouteOptions,
-    /// The worst class that a link may ask for.
+    /// The worst class that a link may have.
     limit: PathClass,
-    /// Links from the source, by device and phase.
+    /// Distance from the source in links, by device and phase.
     distance: Vec<u32>,
     queue: Vec<u32>,
-    /// Crossings of links that lie on shortest ways, in the order of the search.
+    /// Crossings of links on shortest paths, in the order of the search.
     crossed: Vec<Crossing>,
-    /// The same, by the state that they arrive in.
+    /// Crossings in `crossed`, grouped by the state in which they arrive.
     arrivals: Vec<Crossing>,
     arrival_start: Vec<u32>,
-    /// Scratch of [`Search::way_to`]: the number of a state in the layered graph.
+    /// Buffer of [`Search::way_to`]: the number of a state in the layered graph.
     dense: Vec<u32>,
 }
 
 impl Search<'_> {
-    /// Breadth first over devices and phases.
+    /// Breadth-first search over pairs of device and phase.
     fn run(&mut self) {
         self.distance.fill(UNREACHED);
         self.queue.clear();
@@ -136,7 +136,7 @@ impl Search<'_> {
         }
     }
 
-    /// Counting sort of the crossings by where they arrive.
+    /// Groups crossings by the state in which they arrive (counting sort).
     fn sort_arrivals(&mut self) {
         self.arrival_start.fill(0);
         for crossing in &self.crossed {
@@ -160,7 +160,7 @@ impl Search<'_> {
         self.source * PHASES + if staged { Phase::Mixed } else { Phase::Nvlink } as u32
     }
 
-    /// The state on the other side of a link, where the rules let traffic through.
+    /// The state at the other end of a link; `None` if the rules do not permit the crossing.
     fn cross(&self, state: u32, link: u32) -> Option<u32> {
         let edge = self.shape.link(link);
         if edge.failed {
@@ -174,7 +174,7 @@ impl Search<'_> {
         (class <= self.limit).then_some(edge.to * PHASES + phase as u32)
     }
 
-    /// Whether traffic may end at a device in this phase.
+    /// Returns true if traffic may end at a device in this phase.
     fn ends(&self, node: u32, phase: Phase) -> bool {
         match self.access {
             Access::Direct => phase != Phase::Relayed || self.shape.node(node).kind == NodeKind::Nic,
@@ -182,7 +182,7 @@ impl Search<'_> {
         }
     }
 
-    /// All shortest ways to a device, settled.
+    /// All shortest paths to a device, as a settled segment.
     fn way_to(&mut self, node: u32) -> Option<Segment> {
         let ends = Phase::ALL.into_iter().filter(|&phase| self.ends(node, phase));
         let ends: Vec<u32> = ends.map(|phase| node * PHASES + phase as u32).collect();

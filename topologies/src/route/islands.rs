@@ -1,8 +1,8 @@
-//! Cuts a fabric into islands: what hangs together without the network.
+//! Partition of a fabric into islands: components that are connected without the network.
 //!
-//! A host is an island, and so is a rack whose hosts share NVLink. A large cluster is thousands of copies of one
-//! island, so islands that are equal (same devices, same links, same figures, in the same order) share one [`Shape`],
-//! and everything that routing works out inside an island is worked out once per shape.
+//! A host is an island, and so is a rack whose hosts share NVLink. A large cluster consists of thousands of copies of
+//! one island. Equal islands (same devices, links and figures, in the same order) share one [`Shape`], and all routing
+//! inside an island is computed once per shape.
 
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
@@ -13,9 +13,9 @@ use super::shape::{Port, Shape, ShapeLink, ShapeNode};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, LinkKind, NodeId};
 
-/// Whether a link belongs to the network; all others are inside an island.
+/// Returns true if a link belongs to the network; all other links are inside an island.
 ///
-/// At a NIC the other end decides (whatever technology a file gives the link), elsewhere the technology does.
+/// A link of a NIC is classified by its other end (whatever technology a file states), other links by technology.
 pub(super) fn is_network(a: NodeKind, b: NodeKind, kind: LinkKind) -> bool {
     let network_side = |kind| matches!(kind, NodeKind::Switch | NodeKind::Nic);
     match (a, b) {
@@ -27,11 +27,11 @@ pub(super) fn is_network(a: NodeKind, b: NodeKind, kind: LinkKind) -> bool {
 /// The islands of a fabric and the shapes that they share.
 #[derive(Debug)]
 pub(super) struct Islands {
-    /// Island of each vertex.
+    /// Island of each device.
     of: Vec<u32>,
-    /// Number of each vertex inside its island.
+    /// Number of each device inside its island.
     local: Vec<u32>,
-    /// Vertices by island, in id order.
+    /// Devices by island, in id order.
     nodes: Vec<u32>,
     node_start: Vec<u32>,
     /// Links (`LinkId / 2`) inside islands, by island, in id order.
@@ -52,12 +52,12 @@ impl Islands {
         islands
     }
 
-    /// The island of a vertex.
+    /// The island of a device.
     pub fn of(&self, node: NodeId) -> u32 {
         self.of[node.0 as usize]
     }
 
-    /// A vertex as its shape numbers it.
+    /// Number of a device in its shape.
     pub fn local(&self, node: NodeId) -> u32 {
         self.local[node.0 as usize]
     }
@@ -67,17 +67,17 @@ impl Islands {
         &self.shapes[self.shape_of[island as usize] as usize]
     }
 
-    /// Number of the shape of an island.
+    /// Index of the shape of an island.
     pub fn shape_number(&self, island: u32) -> u32 {
         self.shape_of[island as usize]
     }
 
-    /// A vertex that the shape numbers `local`, in this island.
+    /// The device with number `local` of the shape, in this island.
     pub fn node(&self, island: u32, local: u32) -> NodeId {
         NodeId(self.nodes[(self.node_start[island as usize] + local) as usize])
     }
 
-    /// A link that the shape numbers `link`, in this island.
+    /// The link with number `link` of the shape, in this island.
     pub fn link(&self, island: u32, link: u32) -> LinkId {
         let pair = self.links[(self.link_start[island as usize] + (link >> 1)) as usize];
         LinkId(pair * 2 + (link & 1))
@@ -99,7 +99,8 @@ impl Islands {
                 network.push(id.0);
             } else if id.0 % 2 == 0 {
                 inside.push(id.0 / 2);
-                // Both directions may have failed: the island keeps its shape, only its links are out of use.
+                // A link joins its ends even if it has failed in both directions, so that failures do not change
+                // islands.
                 join(&mut parent, link.from.0, link.to.0);
             }
         }
@@ -162,7 +163,7 @@ impl Islands {
         }
     }
 
-    /// Everything about an island that routing inside it depends on.
+    /// All properties of an island that affect routing inside it.
     fn key(&self, fabric: &Fabric, island: usize, is_rank: &[bool]) -> ShapeKey {
         let slice =
             |items: &'_ [u32], start: &[u32]| items[start[island] as usize..start[island + 1] as usize].to_vec();
@@ -171,7 +172,7 @@ impl Islands {
         let nodes = members.iter().map(|&id| {
             let node = fabric.node(NodeId(id));
             let direct = !matches!(&node.figures, Figures::Nic(nic) if nic.gdr == Some(false));
-            // Hosts relative to the first, so that copies compare equal.
+            // Hosts are relative to the first, so that copies compare equal.
             let host = node.host.0.wrapping_sub(first_host);
             ShapeNode { kind: node.kind, host, is_rank: is_rank[id as usize], relays: !node.is_amd(), direct }
         });
@@ -200,7 +201,7 @@ impl Islands {
     }
 }
 
-/// What makes two islands the same.
+/// Key under which two islands are equal.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeKey {
     pub nodes: Vec<ShapeNode>,
@@ -219,11 +220,11 @@ fn root(parent: &mut [u32], mut node: u32) -> u32 {
 
 fn join(parent: &mut [u32], a: u32, b: u32) {
     let (a, b) = (root(parent, a), root(parent, b));
-    // The smaller id stays root, so that islands are numbered by their first vertex.
+    // The smaller id becomes the root, so that islands are numbered by their first device.
     parent[a.max(b) as usize] = a.min(b);
 }
 
-/// Sorts items into groups, keeping their order; returns them with the start of each group.
+/// Sorts items into groups in stable order; returns them with the start index of each group.
 fn group(groups: u32, items: Vec<u32>, group_of: impl Fn(u32) -> u32) -> (Vec<u32>, Vec<u32>) {
     let mut start = vec![0u32; groups as usize + 1];
     for &item in &items {

@@ -1,20 +1,23 @@
-//! Routing: which way traffic takes between two devices, how near they are, and what it shares on the way.
+//! Routing: the links that traffic uses between two devices, its path class, and the host memory that it passes.
 //!
 //! ```text
 //! Fabric ─► islands (hosts, NVLink racks) ─► shapes: equal islands once ─► inside: best class, fewest links, …
-//!        └► network (what forwards between islands) ───────────────────┐
+//!        └► network (forwarding devices between islands) ──────────────┐
 //!                               attach: each device's own NICs, PXN ───┴─► router: paths
 //! ```
 //!
-//! **Preference inside an island**: best [`PathClass`], then fewest links, then the bandwidth that the flow reaches over the ways
-//! that share it, then lowest latency (one of the ways takes a flow that is hashed, see [`Ecmp`]).
-//! **Relays** are GPUs that take part ([`Participants`]): in place of a missing NVLink (`relay`), and towards a neighbour's NIC.
-//! **Failures** take routes away and add none: NICs are dealt out as the machine was built, a GPU that lost its own uses as many of
-//! its neighbours', and a relay in place of a failed link is no wider than the link was.
-//! **Between islands**: what arrives comes in by the receiver's own NIC; what leaves takes the NIC, near the sender or
-//! near one of its NVLink neighbours, that needs the fewest links in the network. Then the same order as inside,
-//! judged for each of the three parts of the way by itself.
-//! An inside way is always preferred to the network.
+//! **Preference inside an island**: best [`PathClass`], then fewest links, then highest bandwidth of the flow over its
+//! equal-cost paths, then lowest latency. A hashed flow uses a single one of the paths; see [`Ecmp`].
+//!
+//! **Relays** are GPUs among the [`Participants`]. They replace a missing NVLink (`relay`) or give access to a
+//! neighbour's NIC (PXN).
+//!
+//! **Failures** remove routes and never add better ones. NICs are assigned by the machine as built. A GPU that lost its
+//! own NICs uses as many NICs of its neighbours, and a relay in place of a failed link is no wider than the link was.
+//!
+//! **Between islands**: incoming traffic uses the receiver's own NIC. Outgoing traffic uses the NIC, near the sender or
+//! near one of its NVLink neighbours, with the fewest links in the network. Ties are broken by the order above, for
+//! each of the three segments of the route separately. A route inside an island is always preferred to the network.
 
 mod alike;
 mod attach;
@@ -43,88 +46,89 @@ pub use place::BufferPlace;
 pub use router::Router;
 pub use transit::{DevicePorts, Onward, Transit, Turn};
 
-/// Whether GPUs of a host read and write each other's memory (`--no-p2p` takes it away, as `NCCL_P2P_DISABLE=1` does).
+/// Peer access between the GPUs of a host (`--no-p2p` disables it, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerAccess {
-    /// As far as the links lead.
+    /// GPUs access each other's memory where links permit it.
     #[default]
     Allowed,
-    /// Traffic between GPUs of a host passes a CPU's memory.
+    /// Traffic between GPUs of a host is staged in host memory.
     Off,
 }
 
-/// Whether NICs read and write GPU memory (`--no-gdr` takes it away).
+/// GPUDirect RDMA: NICs access GPU memory directly (`--no-gdr` disables it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GpuDirect {
-    /// Where the NIC can.
+    /// Used where the NIC supports it.
     #[default]
     Allowed,
-    /// Traffic between GPU and NIC passes a CPU's memory.
+    /// Traffic between GPU and NIC is staged in host memory.
     Off,
 }
 
-/// Whether a GPU sends through a neighbour that is nearer to the right NIC (`NCCL_PXN_DISABLE`).
+/// PXN: a GPU sends through an NVLink neighbour that is nearer to the destination's NIC (`NCCL_PXN_DISABLE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pxn {
-    /// Where NVLink joins the two.
+    /// Used where NVLink joins the two GPUs.
     #[default]
     Allowed,
-    /// Each GPU uses NICs that it reaches by itself.
+    /// Each GPU uses only NICs that it reaches itself.
     Off,
 }
 
-/// What a flow does where several ways are equally good.
+/// Distribution of a flow over equal-cost paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ecmp {
-    /// It spreads evenly over all of them: many small flows, or packet spraying.
+    /// The flow is spread evenly over all paths (many small flows, or packet spraying).
     #[default]
     Averaged,
-    /// It takes one, by a hash of its ends, its label and this seed.
+    /// The flow uses one path, selected by a hash of its ends, its label and this seed.
     Hashed {
-        /// Another seed, another choice.
+        /// Seed of the hash.
         seed: u64,
     },
 }
 
-/// Settings of a machine that restrict its routes: what a spec states of them, and what flags add.
+/// Machine settings that restrict routes: those stated in a spec and those added by flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routing {
     /// Peer access between GPUs of a host.
     pub p2p: PeerAccess,
     /// GPUDirect RDMA.
     pub gdr: GpuDirect,
-    /// Equal ways; where they are averaged, a router may ask for hashing all the same.
+    /// Treatment of equal-cost paths. If averaged, a router may still request hashing.
     pub ecmp: Ecmp,
 }
 
-/// Which links of a network are told of ways through it.
+/// Selection of the network links that are listed for a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Links {
-    /// All.
+    /// All links.
     #[default]
     Each,
-    /// Of links that carry the same part of every flow one, with the part that it carries itself ([`Router::alike`] says of which): a
-    /// leaf's uplinks in a fat tree, say. Where switches have a capacity, or more than 65,536 ways between them, all are told.
+    /// One representative of the links that carry an equal share of every flow, for example a leaf's uplinks in a fat
+    /// tree. Its share is that of a single link; [`Router::alike`] lists the links that it represents. All links are
+    /// listed if switches have a capacity or more than 65,536 paths join two of them.
     OneOfAlike,
 }
 
-/// What routing may use.
+/// Options that restrict routing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouteOptions {
     /// Peer access between GPUs of a host.
     pub p2p: PeerAccess,
     /// GPUDirect RDMA.
     pub gdr: GpuDirect,
-    /// Sending through a neighbour.
+    /// Sending through an NVLink neighbour.
     pub pxn: Pxn,
-    /// Equal ways.
+    /// Treatment of equal-cost paths.
     pub ecmp: Ecmp,
-    /// Where the buffers of calls lie.
+    /// Location of the buffers of calls.
     pub buffers: BufferPlace,
 }
 
 impl Routing {
-    /// Both restrictions at once; a way of ECMP asked for goes before that of the machine.
+    /// Combines two restrictions; a hashed `other.ecmp` overrides that of `self`.
     #[must_use]
     pub fn restricted_by(self, other: Self) -> Self {
         Self {
@@ -136,13 +140,13 @@ impl Routing {
 }
 
 impl RouteOptions {
-    /// What of the options a machine may have set.
+    /// The subset of the options that a machine may set.
     #[must_use]
     pub fn routing(&self) -> Routing {
         Routing { p2p: self.p2p, gdr: self.gdr, ecmp: self.ecmp }
     }
 
-    /// The options within what the machine allows.
+    /// The options, restricted to what the machine allows.
     pub(crate) fn within(self, routing: Routing) -> Self {
         let Routing { p2p, gdr, ecmp } = routing.restricted_by(self.routing());
         Self { p2p, gdr, ecmp, ..self }
@@ -156,7 +160,7 @@ impl RouteOptions {
         self.gdr == GpuDirect::Allowed
     }
 
-    /// A relay writes into the neighbour's memory, and the NIC reads it there.
+    /// True where PXN is possible: a relay needs peer access to the neighbour's memory and a NIC that reads it there.
     pub(crate) fn relays(&self) -> bool {
         self.pxn == Pxn::Allowed && self.peer_access() && self.direct_nics()
     }

@@ -1,4 +1,4 @@
-//! The network between islands: what forwards there, how far apart the switches are, and the ways between them.
+//! The network between islands: forwarding devices, their distances, and the paths between them.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -16,14 +16,14 @@ use crate::{Fabric, LinkId, NodeId};
 const NONE: u32 = u32::MAX;
 const FAR: u16 = u16::MAX;
 
-/// The devices that forward network traffic, numbered from 0, and their links; or classes of them that are alike.
+/// The devices that forward network traffic, numbered from 0, and their links; or equivalence classes of these devices.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// Number of each vertex of the fabric among the forwarding ones.
+    /// Number of each device of the fabric among the forwarding ones; [`NONE`] for others.
     number: Vec<u32>,
-    /// The links that each stands for where it stands for several.
+    /// Links represented by each representative link.
     members: FxHashMap<LinkId, Vec<LinkId>>,
-    /// Links that leave each forwarding device for another, failed ones too.
+    /// Links from each forwarding device to another, including failed ones.
     leaving: Vec<Edge>,
     leaving_start: Vec<u32>,
     from: Vec<OnceLock<Box<Reach>>>,
@@ -33,14 +33,14 @@ pub(super) struct Network {
 struct Edge {
     to: u32,
     link: LinkId,
-    /// The link that comes back.
+    /// The reverse link.
     back: LinkId,
     multiple: Multiple,
     failed: bool,
     back_failed: bool,
 }
 
-/// How far the other switches are from one of them, and the ways there.
+/// Distances from one switch to the others, and the paths to them.
 #[derive(Debug)]
 struct Reach {
     distance: Box<[u16]>,
@@ -48,8 +48,9 @@ struct Reach {
 }
 
 impl Network {
-    /// One of alike links is told only where that changes nothing: no switch limits what passes it, of which links that are not told have
-    /// a part, and no two devices have more than [`MOST_WAYS`] between them, of which one is taken.
+    /// Builds the network. Representative links are used only where they do not change results: if no switch has a
+    /// capacity (which would also limit links that are not listed), and no two devices have more than [`MOST_WAYS`]
+    /// paths, of which a single one is used.
     pub fn new(fabric: &Fabric, listed: Links) -> Self {
         let network = Self::listing(fabric, listed);
         let limits = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.capacity.is_some());
@@ -93,7 +94,7 @@ impl Network {
         let class = |number: u32| alike.class.get(number as usize).copied().unwrap_or(NONE);
         number.iter_mut().filter(|number| **number != NONE).for_each(|number| *number = class(*number));
         let count = alike.class.iter().max().map_or(0, |last| last + 1);
-        // (Where two devices are of one class, both directions of a link between them are one kind, for which one stands.)
+        // If both ends of a link are in one class, its two directions are of one kind and share a representative.
         let standing: FxHashMap<LinkId, LinkId> =
             alike.members.iter().flat_map(|(&first, all)| all.iter().map(move |&link| (link, first))).collect();
         let edge = |&(Joint { to, link, .. }, multiple): &(Joint, Multiple)| {
@@ -115,28 +116,28 @@ impl Network {
         Self { number, members: alike.members, leaving, leaving_start, from }
     }
 
-    /// The links that one stands for where it stands for several, itself among them, ascending.
+    /// Links that this link represents, including itself, in ascending order; `None` if it represents only itself.
     pub fn members(&self, link: LinkId) -> Option<&[LinkId]> {
         self.members.get(&link).map(Vec::as_slice)
     }
 
-    /// Whether some links stand for others.
+    /// Returns true if some links represent others.
     pub fn lists_alike(&self) -> bool {
         !self.members.is_empty()
     }
 
-    /// The forwarding device at a vertex.
+    /// Number of a device among the forwarding ones; `None` for others.
     pub fn at(&self, node: NodeId) -> Option<u32> {
         self.number.get(node.0 as usize).copied().filter(|&number| number != NONE)
     }
 
-    /// Links between two forwarding devices; `None` where no way leads there.
+    /// Number of links between two forwarding devices; `None` if no path joins them.
     pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
         let distance = self.reach(from)?.distance.get(to as usize).copied()?;
         (distance != FAR).then(|| u32::from(distance))
     }
 
-    /// The ways between two forwarding devices, as global link ids; `weight` picks one where there are too many.
+    /// The paths between two forwarding devices, as global link ids; `weight` selects one if there are too many.
     pub fn segment(
         &self,
         fabric: &Fabric,
@@ -154,7 +155,7 @@ impl Network {
         Some(slot.get_or_init(|| Box::new(segment)))
     }
 
-    /// The most shortest ways between any two, were all links as good.
+    /// Largest number of shortest paths between any two forwarding devices, regardless of bandwidth and latency.
     fn most_ways(&self) -> u64 {
         let of = |from: u32| {
             let mut ways: FxHashMap<u32, u64> = FxHashMap::from_iter([(from, 1)]);
@@ -178,14 +179,14 @@ impl Network {
         (0..self.from.len() as u32).map(of).max().unwrap_or_default()
     }
 
-    /// Whether every forwarding device reaches every other.
+    /// Returns true if every forwarding device reaches every other.
     pub fn is_joined(&self) -> bool {
         let count = self.from.len();
         let mut seen = vec![false; count];
         let mut queue: Vec<u32> = (count > 0).then_some(0).into_iter().collect();
         seen.iter_mut().take(1).for_each(|first| *first = true);
         while let Some(at) = queue.pop() {
-            // A cable that has failed in one direction serves in none here: what is reached then reaches back.
+            // A cable that failed in one direction is ignored in both, which makes reachability symmetric.
             for edge in self.leaving(at).iter().filter(|edge| !edge.failed && !edge.back_failed) {
                 if !std::mem::replace(&mut seen[edge.to as usize], true) {
                     queue.push(edge.to);

@@ -1,16 +1,16 @@
-//! Which devices take part in a call.
+//! Devices that participate in a call.
 
 use crate::NodeId;
 
-/// The devices of a call's ranks: only they pass on what is for others.
+/// The devices of a call's ranks. Only they relay traffic of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Participants {
-    /// Ascending.
+    /// Sorted in ascending order.
     devices: Vec<NodeId>,
 }
 
 impl Participants {
-    /// The devices of some ranks, in any order and any number of times.
+    /// Collects the devices of some ranks, in any order; duplicates are removed.
     #[must_use]
     pub fn new(devices: &[NodeId]) -> Self {
         let mut devices = devices.to_vec();
@@ -19,19 +19,19 @@ impl Participants {
         Self { devices }
     }
 
-    /// Whether a device is one of them.
+    /// Returns true if a device is one of them.
     #[must_use]
     pub fn contains(&self, device: NodeId) -> bool {
         self.devices.binary_search(&device).is_ok()
     }
 }
 
-/// Who may relay.
+/// Devices that may relay.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relaying<'p> {
     /// Any rank of the fabric.
     AnyRank,
-    /// These of them.
+    /// Only these.
     Among(&'p Participants),
 }
 

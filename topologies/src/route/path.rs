@@ -1,22 +1,24 @@
-//! What routing answers: the links of a flow, the part of it that each carries, and what they add up to.
+//! Results of routing: the links of a flow, the share of the flow on each link, and class, bandwidth and latency of the
+//! path.
 
 use super::PathClass;
 use crate::{Bandwidth, LinkId, NodeId, Picos};
 
-/// An exact part of a flow, in lowest terms.
+/// An exact fraction of a flow, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Parts carried.
+    /// Numerator of the fraction.
     pub numerator: u32,
-    /// Parts of the whole.
+    /// Denominator of the fraction.
     pub denominator: u32,
 }
 
 impl Share {
-    /// All of the flow.
+    /// The whole flow.
     pub const WHOLE: Self = Self { numerator: 1, denominator: 1 };
 
-    /// `numerator / denominator` in lowest terms; `None` where they do not fit or the denominator is 0.
+    /// The fraction `numerator / denominator` in lowest terms; `None` if the denominator is 0 or a term exceeds 32
+    /// bits.
     #[must_use]
     pub fn new(numerator: u64, denominator: u64) -> Option<Self> {
         let divisor = gcd(numerator, denominator);
@@ -27,7 +29,7 @@ impl Share {
         Some(Self { numerator: u32::try_from(numerator).ok()?, denominator: u32::try_from(denominator).ok()? })
     }
 
-    /// Two parts together; no more than the whole, since shares are parts of one flow.
+    /// Sum of two shares of one flow, at most the whole.
     pub(super) fn plus(self, other: Self) -> Self {
         let ((a, b), (c, d)) = (self.wide(), other.wide());
         Self::new(a * d + c * b, b * d).unwrap_or(Self::WHOLE)
@@ -37,13 +39,13 @@ impl Share {
         (u64::from(self.numerator), u64::from(self.denominator))
     }
 
-    /// The part as a number, for display.
+    /// The share as a floating-point number, for display.
     #[must_use]
     pub fn fraction(self) -> f64 {
         f64::from(self.numerator) / f64::from(self.denominator)
     }
 
-    /// The largest whole flow whose share of this size fits into `bandwidth`.
+    /// The largest bandwidth of a whole flow whose share fits into `bandwidth`.
     #[must_use]
     pub fn whole_of(self, bandwidth: Bandwidth) -> Bandwidth {
         let whole = u128::from(bandwidth.0) * u128::from(self.denominator) / u128::from(self.numerator.max(1));
@@ -55,25 +57,25 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A link on the way of a flow.
+/// A link on the path of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The link, in the direction of travel.
     pub link: LinkId,
-    /// The part of the flow that it carries.
+    /// The share of the flow that the link carries.
     pub share: Share,
 }
 
-/// Where a flow rests in host memory: it is written there and read again, as one transfer or as many small ones.
+/// CPUs in whose host memory a flow is staged: the flow is written there and read again, as one transfer or in chunks.
 ///
-/// Between devices of a host that is the memory at the receiver's CPU, where NCCL keeps the buffers of its shared-memory
-/// transport (`NCCL_SHM_LOCALITY`, receiver's side by default); towards the network that of the sender's own CPU, and
-/// from it that of the receiver's.
+/// Between devices of a host, this is the memory at the receiver's CPU, where NCCL allocates the buffers of its
+/// shared-memory transport (`NCCL_SHM_LOCALITY`, default: receiver's side). To the network, it is the memory of the
+/// sender's own CPU; from the network, that of the receiver's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staging {
-    /// The CPU on the way out of the sender's host; also inside a host.
+    /// CPU on the way out of the sender's host, or between devices of one host.
     pub out: Option<NodeId>,
-    /// The CPU on the way into another host.
+    /// CPU on the way into another host.
     pub into: Option<NodeId>,
 }
 
@@ -84,21 +86,21 @@ impl Staging {
     }
 }
 
-/// What the links of a flow add up to.
+/// Class, bandwidth, latency and staging of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// How near the two ends are.
+    /// Class of the path.
     pub class: PathClass,
-    /// The most that one flow alone can reach: the smallest of link bandwidth over share; `None` is unlimited.
+    /// Maximum bandwidth of one flow alone: the minimum of link bandwidth divided by share. `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Sum of the latencies of the links that one byte crosses.
+    /// Sum of the latencies of the links that each byte crosses.
     pub latency: Picos,
-    /// The host memory that the flow passes, where devices do not reach each other's.
+    /// Staging in host memory, where devices cannot access each other's memory.
     pub staging: Staging,
 }
 
 impl Summary {
-    /// A device to itself.
+    /// The path from a device to itself.
     pub const LOCAL: Self = Self {
         class: PathClass::Loc,
         bandwidth: None,
@@ -107,18 +109,19 @@ impl Summary {
     };
 }
 
-/// The way from one device to another.
+/// The path from one device to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The links in order of travel; where the flow spreads over equal ways, all of them, nearest to the source first.
+    /// The links in order of travel. If the flow is spread over equal-cost paths, the links of all of them, nearest to
+    /// the source first.
     pub hops: Vec<Hop>,
-    /// How near the two ends are.
+    /// Class of the path.
     pub class: PathClass,
-    /// The most that one flow alone can reach; `None` is unlimited.
+    /// Maximum bandwidth of one flow alone; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Sum of the latencies of the links that one byte crosses.
+    /// Sum of the latencies of the links that each byte crosses.
     pub latency: Picos,
-    /// The host memory that the flow passes.
+    /// Staging in host memory.
     pub staging: Staging,
 }
 
@@ -129,7 +132,7 @@ impl Path {
     }
 }
 
-/// The ways from one device to each rank of the fabric, in one arena.
+/// The paths from one device to each rank of the fabric, in one allocation.
 #[derive(Clone, Debug)]
 pub struct PathTable {
     pub(super) from: NodeId,
@@ -139,7 +142,7 @@ pub struct PathTable {
 }
 
 impl PathTable {
-    /// The device that all paths start from.
+    /// The device at which all paths start.
     #[must_use]
     pub fn from(&self) -> NodeId {
         self.from
@@ -151,13 +154,13 @@ impl PathTable {
         self.summaries.len()
     }
 
-    /// Whether the fabric has no ranks.
+    /// Returns true if the fabric has no ranks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.summaries.is_empty()
     }
 
-    /// The path to rank `rank` (an index into [`Fabric::gpus`](crate::Fabric::gpus)); `None` where there is none.
+    /// The path to rank `rank` (an index into [`Fabric::gpus`](crate::Fabric::gpus)); `None` if there is none.
     #[must_use]
     pub fn get(&self, rank: usize) -> Option<(&[Hop], Summary)> {
         let summary = (*self.summaries.get(rank)?)?;

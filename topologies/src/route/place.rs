@@ -1,34 +1,35 @@
-//! Where the buffers of a call lie, seen from the device of their rank.
+//! Location of the buffers of a call, relative to the device of the rank.
 
 use super::{PathClass, Router};
 use crate::fabric::NodeKind;
 use crate::{Error, HostId, NodeId, Result};
 
-/// Where the caller's buffers lie.
+/// Location of the caller's buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BufferPlace {
-    /// In the memory of the rank's own device.
+    /// Memory of the rank's own device.
     #[default]
     Device,
-    /// In page-locked memory of the CPU nearest to the device, which the device reads and writes itself.
+    /// Page-locked memory of the CPU nearest to the device, which the device accesses directly.
     Pinned,
-    /// In ordinary memory of that CPU: what a device reads or writes there is copied through page-locked memory.
+    /// Pageable memory of that CPU; transfers are copied through page-locked memory.
     Pageable,
-    /// In managed memory whose pages lie with that CPU: each moves to the device when it is first read, over the way
-    /// between them, and stays; what is written first is written on the device. What handling page faults takes besides is
-    /// not known here, so moving takes what a prefetch does.
+    /// Managed memory whose pages reside at that CPU. A page migrates to the device on its first read, over the route
+    /// between them, and stays there; pages that are written first are written on the device. The overhead of page
+    /// faults is not modelled: a migration costs as much as a prefetch.
     Managed,
-    /// In the memory of the CPU that the device is joined to by C2C.
+    /// Memory of the CPU that the device is joined to by C2C.
     Grace,
-    /// In the memory of this device.
+    /// Memory of this device.
     Peer(NodeId),
 }
 
 impl Router<'_> {
-    /// The device in whose memory the buffers of a rank on `device` lie.
+    /// The device whose memory holds the buffers of a rank on `device`.
     ///
     /// # Errors
-    /// [`Error::Request`] where its host has no CPU that it reaches, or none by C2C where that is asked for.
+    /// [`Error::Request`] if the device reaches no CPU of its host, or none by C2C where [`BufferPlace::Grace`]
+    /// requires it.
     pub fn place_of_buffers(&self, device: NodeId) -> Result<NodeId> {
         let place = self.options.buffers;
         match place {
@@ -39,10 +40,10 @@ impl Router<'_> {
         }
     }
 
-    /// The CPU that a device is nearest to, among those of its host.
+    /// The CPU of the device's host that is nearest to the device.
     ///
     /// # Errors
-    /// [`Error::Request`] where it reaches none.
+    /// [`Error::Request`] if the device reaches no CPU.
     pub fn nearest_cpu(&self, device: NodeId) -> Result<NodeId> {
         self.nearest(device, "CPU", PathClass::Sys)
     }

@@ -1,13 +1,13 @@
-//! Why two devices are not joined, in words.
+//! Messages that explain why no path joins two devices.
 
 use std::collections::VecDeque;
 
 use crate::{Fabric, NodeId};
 
-/// Failed links that are named.
+/// Maximum number of failed links that are named.
 const MOST_NAMED: usize = 4;
 
-/// What stands between two devices that no path joins.
+/// The reason why no path joins two devices.
 pub(super) fn of(fabric: &Fabric, from: NodeId, to: NodeId) -> String {
     let isolated = [from, to].into_iter().find(|&node| fabric.leaving(node).is_empty());
     let joined = connected(fabric, from, to, Failed::Avoided);
@@ -41,7 +41,7 @@ enum Failed {
     Crossed,
 }
 
-/// Whether links join two devices, no matter who forwards.
+/// Returns true if links join two devices, whether or not the devices between them forward.
 fn connected(fabric: &Fabric, from: NodeId, to: NodeId, failed: Failed) -> bool {
     let mut beyond = vec![Vec::new(); fabric.node_count()];
     for (_, link) in fabric.links() {

@@ -1,14 +1,15 @@
-//! A GPU in place of a missing NVLink between two others (NCCL's NVB).
+//! Relays: a GPU in place of a missing NVLink between two others (NCCL's NVB).
 //!
-//! Where two GPUs of a host have no NVLink in common, NCCL lays the FIFO of their connection into the memory of a third that has
-//! one to each: the sender stores there, the receiver loads from there (2.30 src/transport/p2p.cc, `P2P_INTERMEDIATE`), so that a
-//! relay spends memory bandwidth and no SMs. The third GPU is one, the same for all channels; it is a rank of the communicator,
-//! since others are no part of its topology; and both links are straight ones between GPUs (src/graph/paths.cc,
-//! `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL relays nowhere (its paths.cc: GPUs are no intermediate steps).
+//! If two GPUs of a host have no NVLink in common, NCCL places the FIFO of their connection in the memory of a third
+//! GPU with an NVLink to each. The sender stores there and the receiver loads from there (2.30 src/transport/p2p.cc,
+//! `P2P_INTERMEDIATE`), so a relay uses memory bandwidth but no SMs. All channels use the same single relay. It must be
+//! a rank of the communicator, because other GPUs are not part of its topology, and both of its links must be direct
+//! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL never relays (in its paths.cc,
+//! GPUs are no intermediate steps).
 //!
-//! **A failure never widens a route.** NCCL sends over an NVLink between two GPUs even where a relay would be wider. So a pair that
-//! was built with a link of its own gets no more by a relay, once that link has failed, than the link had: wider relays are used
-//! only where nothing else joins the two. Which GPU relays is chosen by the links as they were built.
+//! **A failure never widens a route.** NCCL uses a direct NVLink between two GPUs even if a relay would be wider. A
+//! pair that was built with a direct link must not gain bandwidth from a relay when that link fails: a wider relay is
+//! used only if nothing else joins the two. The links as built determine which GPU relays.
 
 use std::cmp::Reverse;
 
@@ -19,8 +20,8 @@ use super::{PathClass, RouteOptions};
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
-/// The way from one GPU to another through a third, where that is preferred to the way that links alone make (`other`).
-/// `place` is the third one's among the ranks of the call, if it is one: the first of equally good ones relays.
+/// The route from one GPU to another through a third, if it is preferred to the route over links alone (`other`).
+/// `place` is the rank of a candidate among those of the call, `None` if it is not one; the lowest rank breaks ties.
 pub(super) fn relayed(
     shape: &Shape,
     (from, to): (u32, u32),
@@ -60,19 +61,19 @@ pub(super) fn relayed(
     best.map(|(segment, _)| Inside { class: PathClass::Nvb, segment: segment.clone() })
 }
 
-/// The NVLinks straight from one GPU to another, as one way.
+/// The direct NVLinks from one GPU to another, as one segment.
 fn straight(shape: &Shape, from: u32, to: u32, options: &RouteOptions) -> Option<Segment> {
     let way = shape.between(from, to, options)?;
     (way.class == PathClass::Nvl && way.segment.hops == 1).then(|| way.segment.clone())
 }
 
-/// NVLinks in service that leave a device.
+/// NVLinks that leave a device and have not failed.
 fn nvlinks(shape: &Shape, from: u32) -> impl Iterator<Item = u32> {
     let links = shape.leaving(from).iter().copied();
     links.filter(|&link| shape.link(link).kind == LinkKind::Nvlink && !shape.link(link).failed)
 }
 
-/// Whether some GPU of a shape could stand between two others.
+/// Returns true if some GPU of a shape could relay between two others.
 pub(super) fn is_possible(shape: &Shape) -> bool {
     let joins = |node: u32| shape.node(node).kind == NodeKind::Gpu && shape.takes_part(node);
     let mut links = (0..shape.link_count()).map(|link| shape.link(link));

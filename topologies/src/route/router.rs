@@ -1,4 +1,5 @@
-//! Puts ways together: inside an island where there is one, otherwise out of it, through the network and into the other.
+//! Assembly of routes: inside an island if possible, otherwise out of the island, through the network and into the
+//! other island.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -18,11 +19,11 @@ use super::{Ecmp, Links, PathClass, RouteOptions, reason, relay};
 use crate::fabric::NodeKind;
 use crate::{Error, Fabric, LinkId, LinkKind, NodeId, Result};
 
-/// Answers which way traffic takes through one fabric.
+/// Routes traffic between the devices of one fabric.
 ///
-/// Building one is linear in the fabric; searches run when first asked for and are kept, once per distinct host, so
-/// that all pairs of a large cluster cost little more than writing their paths down. Shared freely between threads;
-/// answers never depend on who asked first.
+/// Construction is linear in the size of the fabric. Searches run on demand and are cached once per distinct host, so
+/// that the routes of all pairs of a large cluster cost little more than writing them. A router can be shared between
+/// threads; results do not depend on the order of queries.
 #[derive(Debug)]
 pub struct Router<'f> {
     pub(super) fabric: &'f Fabric,
@@ -31,30 +32,31 @@ pub struct Router<'f> {
     pub(super) network: Network,
     names: OnceLock<Vec<u64>>,
     relays: OnceLock<bool>,
-    /// The rank of each vertex, `u32::MAX` where it is none.
+    /// Rank of each device; `u32::MAX` for devices that are no ranks.
     ranks: OnceLock<Vec<u32>>,
 }
 
-/// One way through the network.
+/// A candidate route through the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub exit: Attachment,
     pub entry: Attachment,
     out: LinkId,
     back: LinkId,
-    /// The forwarding devices at both ends; `None` where one cable joins the islands.
+    /// The forwarding devices at both ends; `None` if one cable joins the islands.
     switches: Option<(u32, u32)>,
     key: (u8, u32, u8, PathClass, u32),
 }
 
 impl<'f> Router<'f> {
-    /// Reads the structure of a fabric; no search yet.
+    /// Creates a router. It reads the structure of the fabric and runs no search.
     #[must_use]
     pub fn new(fabric: &'f Fabric, options: RouteOptions) -> Self {
         Self::listing(fabric, options, Links::Each)
     }
 
-    /// The same with shorter lists: what a simulation of times needs. Flows that are hashed take links of their own, and all are listed.
+    /// Variant of [`Router::new`] that lists representative links of the network; a time simulation needs no more. If
+    /// flows are hashed, all links are listed, because each flow uses its own.
     #[must_use]
     pub fn listing(fabric: &'f Fabric, options: RouteOptions, listed: Links) -> Self {
         let (names, relays, ranks) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -71,8 +73,8 @@ impl<'f> Router<'f> {
         }
     }
 
-    /// The links that carry what this one does of every flow and that it stands for, itself among them, ascending; `None` where it
-    /// stands for itself alone.
+    /// Links that this link represents, including itself, in ascending order: all carry an equal share of every flow.
+    /// `None` if it represents only itself.
     #[must_use]
     pub fn alike(&self, link: LinkId) -> Option<&[LinkId]> {
         self.network.members(link)
@@ -84,21 +86,21 @@ impl<'f> Router<'f> {
         self.fabric
     }
 
-    /// What routing was told to use.
+    /// The options of routing, restricted by the machine settings of the fabric.
     #[must_use]
     pub fn options(&self) -> RouteOptions {
         self.options
     }
 
-    /// The way from one device to another.
+    /// The path from one device to another.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where no usable way exists, with what stands in it.
+    /// [`Error::Unreachable`] with the reason if no usable path exists.
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path> {
         self.path_of_flow(from, to, 0)
     }
 
-    /// The way of one of several flows between the same devices; `flow` matters for [`Ecmp::Hashed`] only.
+    /// The path of one of several flows between two devices; `flow` matters only for [`Ecmp::Hashed`].
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`].
@@ -108,16 +110,17 @@ impl<'f> Router<'f> {
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the way from one device to another to `hops`: [`Router::path`] without an allocation of its own.
+    /// Appends the path from one device to another to `hops`. Variant of [`Router::path_of_flow`] without an allocation
+    /// of its own.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is as before then.
+    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
     pub fn route_into(&self, from: NodeId, to: NodeId, flow: u64, hops: &mut Vec<Hop>) -> Result<Summary> {
         self.find((from, to), flow, Relaying::AnyRank, hops).ok_or_else(|| self.unreachable(from, to))
     }
 
-    /// The way of a call's ranks from one device to another: only GPUs that take part in the call stand in for missing NVLinks,
-    /// where [`Router::path`] takes any rank of the fabric.
+    /// The path from one device to another for the ranks of a call. Only GPUs that participate in the call replace
+    /// missing NVLinks, while [`Router::path`] uses any rank of the fabric.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`].
@@ -128,10 +131,10 @@ impl<'f> Router<'f> {
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the way of [`Router::path_among`] to `hops`, that of one of several flows.
+    /// Appends the path of [`Router::path_among`] to `hops`, for one of several flows.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is as before then.
+    /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
     pub fn route_among(
         &self,
         participants: &Participants,
@@ -143,14 +146,14 @@ impl<'f> Router<'f> {
         found.ok_or_else(|| self.unreachable(from, to))
     }
 
-    /// Whether which ranks take part in a call can matter to its routes: some GPU could stand in for an NVLink.
+    /// Returns true if the participants of a call can affect its routes, because some GPU could replace an NVLink.
     #[must_use]
     pub fn has_relays(&self) -> bool {
         *self.relays.get_or_init(|| self.islands.shapes.iter().any(relay::is_possible))
     }
 
-    /// GPUs on a way to `to` in whose memory the flow rests, each with the part of it that does: it is written there and read
-    /// again.
+    /// GPUs on a path to `to` that store the flow in their memory and forward it, each with the share of the flow that
+    /// it stores.
     pub fn relays<'h>(&'h self, hops: &'h [Hop], to: NodeId) -> impl Iterator<Item = (NodeId, Share)> + 'h {
         let is_nvlink = |hop: &Hop| self.fabric.link(hop.link).kind == LinkKind::Nvlink;
         hops.iter().filter_map(move |hop| {
@@ -161,8 +164,8 @@ impl<'f> Router<'f> {
         })
     }
 
-    /// Pairs of these devices of which the first has no way to the second, in order, at most so many of them: the one notion of
-    /// reachability by which calls run or are refused.
+    /// Pairs of these devices without a path from the first to the second, in order, at most `most` of them. All checks
+    /// of whether a call can run use this definition of reachability.
     #[must_use]
     pub fn unreachable_pairs(&self, devices: &[NodeId], most: usize) -> Vec<(NodeId, NodeId)> {
         let participants = Participants::new(devices);
@@ -183,7 +186,7 @@ impl<'f> Router<'f> {
         }
     }
 
-    /// The ways from one device to all ranks of the fabric.
+    /// The paths from one device to all ranks of the fabric.
     #[must_use]
     pub fn paths_from(&self, from: NodeId) -> PathTable {
         let gpus = self.fabric.gpus();
@@ -197,7 +200,7 @@ impl<'f> Router<'f> {
         table
     }
 
-    /// The way between two devices of an island without the network.
+    /// The route between two devices of an island that does not use the network.
     pub(super) fn inside(&self, island: u32, (x, y): (u32, u32), relaying: Relaying<'_>) -> Option<Cow<'_, Inside>> {
         let shape = self.islands.shape(island);
         let way = shape.between(x, y, &self.options);
@@ -208,7 +211,7 @@ impl<'f> Router<'f> {
         relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).map(Cow::Owned).or(way)
     }
 
-    /// The rank of the fabric that a device is.
+    /// The rank of a device; `None` if it is no rank.
     fn rank_of(&self, device: NodeId) -> Option<u32> {
         let ranks = self.ranks.get_or_init(|| {
             let mut ranks = vec![u32::MAX; self.fabric.node_count()];
@@ -250,7 +253,7 @@ impl<'f> Router<'f> {
         let first = ways.first()?;
         let flow = self.flow(from, to, flow);
         let total = ways.iter().map(|way| self.ways(way)).fold(0, u64::saturating_add);
-        // (Where links stand for others, many ways are few links: out of several ports and into several.)
+        // With representative links, many paths have few links: out of several ports and into several.
         let most = if self.network.lists_alike() { u32::MAX.into() } else { MOST_WAYS };
         if let ([only], true) = (&ways[..], total <= most || flow.is_some()) {
             self.write(from, to, only, flow, hops);
@@ -267,7 +270,7 @@ impl<'f> Router<'f> {
         Some(Summary { class: PathClass::Net, bandwidth, latency: picos(latency), staging })
     }
 
-    /// The host memory on a way through the network: next to the sender, next to the receiver.
+    /// Staging of a route through the network in host memory, next to the sender and next to the receiver.
     fn staging(&self, from: NodeId, to: NodeId, way: &Candidate, hops: &[Hop]) -> Staging {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
         let (near, far) = (self.islands.shape(a), self.islands.shape(b));
@@ -291,7 +294,7 @@ impl<'f> Router<'f> {
         ends.into_iter().find(|&node| self.fabric.node(node).kind == NodeKind::Cpu)
     }
 
-    /// The equally good ways through the network, without regard to what lies between the switches at first.
+    /// Equal-cost candidates through the network.
     pub(super) fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
         let near = self.islands.shape(a).attachments(self.islands.local(from), &self.options);
@@ -340,21 +343,22 @@ impl<'f> Router<'f> {
         self.fastest_together(from, to, best)
     }
 
-    /// The smallest bandwidth on any one of the ways of a candidate.
+    /// Smallest bandwidth of a link on the paths of a candidate.
     fn narrowest(&self, way: &Candidate) -> u64 {
         let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
         way.exit.bandwidth.min(middle).min(self.tail(way).0)
     }
 
-    /// Whether a port of one island has a way to a port of another.
+    /// Returns true if the network joins a port of one island to a port of another.
     fn leads(&self, (a, exit): (u32, &Attachment), (b, entry): (u32, &Attachment)) -> bool {
         let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
         let (near, far) = (self.network.at(self.fabric.link(out).to), self.network.at(self.fabric.link(back).from));
         out == back || near.zip(far).is_some_and(|(near, far)| self.network.distance(near, far).is_some())
     }
 
-    /// Where what `leads` to a device may come in: its own ports, otherwise as many of its neighbours' as those are, which are the
-    /// same ones whoever sends, so that no more arrives than by its own. Ports of ranks come before those of idle devices.
+    /// Ports through which incoming traffic reaches a device, among those for which `leads` is true. These are its own
+    /// ports; otherwise the same number of neighbours' ports, independent of the sender, so that no more arrives than
+    /// by its own ports. Ports of ranks are preferred to those of idle devices.
     pub(super) fn entries(
         &self,
         ports: &Attachments,
@@ -378,7 +382,7 @@ impl<'f> Router<'f> {
         equal
     }
 
-    /// Whether a port is one of those by which a rank's traffic comes in.
+    /// Returns true if incoming traffic of some rank uses this port as the rank's own.
     fn serves_a_rank(&self, island: u32, port: u32) -> bool {
         let shape = self.islands.shape(island);
         let is_own = |entry: &Attachment| entry.port == port && entry.foreign == 0;
@@ -387,12 +391,12 @@ impl<'f> Router<'f> {
             .any(|(device, node)| node.is_rank && shape.attachments(device, &self.options).entries.iter().any(is_own))
     }
 
-    /// The device of an island at which a port is.
+    /// Device of an island to which a port belongs.
     fn device(&self, island: u32, port: u32) -> u32 {
         self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node)
     }
 
-    /// Keeps as many ports of neighbours by which to leave as there are own ones.
+    /// Limits the neighbours' ports used for outgoing traffic to the number of own ports.
     fn take_stand_ins(&self, ways: &mut Vec<Candidate>, stand_ins: StandIns, island: u32) {
         if ways.len() < 2 {
             return;
@@ -412,8 +416,8 @@ impl<'f> Router<'f> {
         ways.retain(|way| taken.contains(&port(way)));
     }
 
-    /// Of equally near ways those of at least some bandwidth, and the lowest latency of these, over which the whole flow is
-    /// fastest.
+    /// Selects, among equal-cost candidates, the set over which the whole flow is fastest. Each set consists of the
+    /// lowest-latency candidates above a bandwidth threshold.
     fn fastest_together(&self, from: NodeId, to: NodeId, ways: Vec<Candidate>) -> Vec<Candidate> {
         if ways.len() < 2 {
             return ways;
@@ -427,7 +431,7 @@ impl<'f> Router<'f> {
             wide.retain(|way| Some(self.latency(way)) == latency);
             wide
         };
-        // (A hashed flow takes one of the ways.)
+        // A hashed flow uses a single candidate.
         if let Some(&widest) = asked.first().filter(|_| asked.len() == 1 || self.options.ecmp != Ecmp::Averaged) {
             return soonest(widest);
         }
@@ -438,12 +442,12 @@ impl<'f> Router<'f> {
             self.reached(&hops, |link| self.known_rate(link)).map_or(u64::MAX, |bandwidth| bandwidth.0)
         };
         let sets = asked.into_iter().map(soonest);
-        // (`max` takes the last of equals, so the widest come last.)
+        // `max_by_key` returns the last of equal elements, so the widest come last.
         let best = sets.rev().max_by_key(|ways| rate(ways));
         best.unwrap_or_default()
     }
 
-    /// The way that a flow takes of several equal ones.
+    /// The candidate that a flow selects among several.
     fn chosen<'w>(&self, ways: &'w [Candidate], flow: u64) -> Option<&'w Candidate> {
         let ends = |way: &Candidate| (self.fabric.ends(way.out), self.fabric.ends(way.back));
         let weighed = ways.iter().enumerate().map(|(place, way)| {
@@ -453,7 +457,8 @@ impl<'f> Router<'f> {
         weighed.max_by_key(|&(weight, way)| (weight, Reverse(way.out), Reverse(way.back))).map(|(_, way)| way)
     }
 
-    /// Bandwidth and latency of the receiving side; a cable's own are those of the sending side.
+    /// Bandwidth and latency of the receiving side. If one cable joins the islands, its latency belongs to the sending
+    /// side.
     fn tail(&self, way: &Candidate) -> (u64, u64) {
         match way.switches {
             Some(_) => (way.entry.bandwidth, way.entry.latency),
@@ -467,7 +472,7 @@ impl<'f> Router<'f> {
             .segment(self.fabric, near, far, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
     }
 
-    /// Latency from end to end.
+    /// End-to-end latency.
     pub(super) fn latency(&self, way: &Candidate) -> u64 {
         way.exit.latency.saturating_add(self.net_latency(way)).saturating_add(self.tail(way).1)
     }
@@ -489,7 +494,7 @@ impl<'f> Router<'f> {
         Some((first, last))
     }
 
-    /// Writes one way down, with the shares of its segments, or one of its equal ways where a flow is hashed.
+    /// Writes the hops of a candidate with the shares of its segments, or a single path of it if the flow is hashed.
     fn write(&self, from: NodeId, to: NodeId, way: &Candidate, flow: Option<u64>, hops: &mut Vec<Hop>) {
         let Some((first, last)) = self.ends(from, to, way) else { return };
         self.write_inside(self.islands.of(from), &first.segment, flow, hops);
@@ -517,7 +522,7 @@ impl<'f> Router<'f> {
                 let start = hops.len();
                 for part in &segment.parts {
                     let link = id(part.link);
-                    // Ways that differ only in what they have been through list a link twice, side by side.
+                    // Paths through different states of the same device list a link twice, in adjacent parts.
                     match hops.get_mut(start..).and_then(<[Hop]>::last_mut) {
                         Some(last) if last.link == link => last.share = last.share.plus(part.share),
                         _ => hops.push(Hop { link, share: part.share }),
@@ -527,9 +532,10 @@ impl<'f> Router<'f> {
         }
     }
 
-    /// Writes several equal ways down, each with its part of the flow, links that they share once.
+    /// Writes the hops of several candidates, each with its share of the flow; links that several of them use are
+    /// written once.
     fn write_shared(&self, from: NodeId, to: NodeId, ways: &[Candidate], total: u64, hops: &mut Vec<Hop>) {
-        // (Links that stand for others meet in classes of devices.)
+        // Representative links join classes of devices, so their ends are compared by class.
         let place = |node: NodeId| self.network.at(node).ok_or(node);
         let mut parts: Vec<(u32, LinkId, u64)> = Vec::new();
         let mut own = Vec::new();
@@ -541,13 +547,14 @@ impl<'f> Router<'f> {
             let mut layer_ends = Vec::new();
             for hop in &own {
                 let (start, end) = self.fabric.ends(hop.link);
-                // A new layer begins where a link starts at an end of the layer before.
+                // A new layer begins when a link starts at an end of the current layer.
                 if layer_ends.contains(&place(start)) {
                     depth += 1;
                     layer_ends.clear();
                 }
                 layer_ends.push(place(end));
-                // In units of one way of all: exact, since a segment's shares are in units of its own ways.
+                // Counted in paths out of `total`. This is exact: the denominator of a segment's shares divides its
+                // number of paths.
                 let units = weight / u64::from(hop.share.denominator) * u64::from(hop.share.numerator);
                 parts.push((depth, hop.link, units));
             }
@@ -561,19 +568,19 @@ impl<'f> Router<'f> {
         }
     }
 
-    /// The most that one flow over these links can reach.
+    /// Maximum bandwidth of one flow over these links.
     fn bandwidth(&self, hops: &[Hop]) -> Option<crate::Bandwidth> {
         self.reached(hops, |link| self.fabric.link(link).bandwidth)
     }
 
-    /// What a link carries, as far as who chooses a way knows: inside of islands what it was built for.
+    /// Bandwidth of a link as known to route selection: inside islands, the bandwidth before any slowdown.
     fn known_rate(&self, link: LinkId) -> Option<crate::Bandwidth> {
         let (from, to) = self.fabric.ends(link);
         let link = self.fabric.link(link);
         if self.islands.of(from) == self.islands.of(to) { link.built } else { link.bandwidth }
     }
 
-    /// The most that one flow over these links can reach at some rates of theirs.
+    /// Maximum bandwidth of one flow over these links for the given link rates.
     fn reached(&self, hops: &[Hop], rate: impl Fn(LinkId) -> Option<crate::Bandwidth>) -> Option<crate::Bandwidth> {
         let reach = |hop: &Hop| match rate(hop.link) {
             Some(bandwidth) if hop.share == Share::WHOLE => bandwidth.0,
@@ -582,7 +589,7 @@ impl<'f> Router<'f> {
         hops.iter().map(reach).min().and_then(stated)
     }
 
-    /// The hash of a flow, where flows are hashed.
+    /// The hash of a flow; `None` if flows are not hashed.
     fn flow(&self, from: NodeId, to: NodeId, flow: u64) -> Option<u64> {
         match self.options.ecmp {
             Ecmp::Averaged => None,
@@ -594,8 +601,8 @@ impl<'f> Router<'f> {
         mix(&[self.name(from), self.name(to), flow, seed])
     }
 
-    /// How much a flow likes a link: by the names of its ends, so that numbering does not matter, and by which of
-    /// several parallel links it is.
+    /// Hash by which a flow selects links. It uses the ids of a link's ends and its index among parallel links, so that
+    /// it does not depend on numbering.
     fn weight(&self, flow: u64, link: LinkId, parallel: u32) -> u64 {
         let (from, to) = self.fabric.ends(link);
         mix(&[flow, self.name(from), self.name(to), u64::from(parallel)])

@@ -1,25 +1,25 @@
-//! Which device may pass traffic on to which, and what that makes of the path's class.
+//! Forwarding rules: the links over which a device may forward traffic, and the class of the resulting path.
 //!
-//! Switches and CPUs always forward. A GPU that takes part forwards, for its host's sake, from NVLink to what leads to a
-//! NIC (PXN); that it may also stand in for a missing NVLink between two others is not a matter of forwarding but of
-//! software ([`super::relay`]). A GPU that carries MIG instances has no NVLink and forwards between them and its other links.
-//! Other accelerators forward over their own links any number of times (TPU slices do). NICs and MIG instances forward
-//! nothing. Classes follow NCCL's `paths.cc`.
+//! Switches and CPUs always forward. A participating GPU forwards traffic of its host from NVLink to links that lead to
+//! a NIC (PXN). Replacing a missing NVLink between two other GPUs is not forwarding but a matter of software
+//! ([`super::relay`]). A GPU that carries MIG instances has no NVLink and forwards between them and its other links.
+//! Other accelerators forward over their own links any number of times, as in TPU slices. NICs and MIG instances
+//! forward nothing. Classes follow NCCL's `paths.cc`.
 
 use super::PathClass;
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
-/// What a path has been through on its way to a device; a search tracks devices with their phases.
+/// Phase of a partial path, which depends on the links that it has used; a search tracks pairs of device and phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// NVLink only, no accelerator in between.
+    /// NVLink only, with no accelerator in between.
     Nvlink,
     /// NVLink only, through an accelerator.
     Bridged,
-    /// Has used something else than NVLink.
+    /// Has used another link than NVLink.
     Mixed,
-    /// Came by NVLink to a GPU of the same host and left it another way: may only go on to a NIC.
+    /// Arrived by NVLink at a GPU of the same host and left it by another link; may only continue to a NIC.
     Relayed,
 }
 
@@ -27,31 +27,31 @@ impl Phase {
     pub const ALL: [Self; 4] = [Self::Nvlink, Self::Bridged, Self::Mixed, Self::Relayed];
 }
 
-/// How memory is reached.
+/// Access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Devices read and write each other's memory.
+    /// Devices access each other's memory directly.
     Direct,
-    /// Everything passes a CPU's memory. The phases are then `Nvlink` before that CPU and `Mixed` after it.
+    /// All traffic passes a CPU's memory. The phase is `Nvlink` before that CPU and `Mixed` after it.
     Staged,
 }
 
-/// A device as the rules see it.
+/// Properties of a device that the rules use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub kind: NodeKind,
-    /// Where the path starts: a source may send over any of its links.
+    /// True for the source of the path, which may send over any of its links.
     pub is_source: bool,
-    /// Whether software sends through this device to a NIC (PXN): it takes part, in the source's host.
+    /// True where software can send through this device to a NIC (PXN): it participates and is in the source's host.
     pub may_relay: bool,
-    /// Whether the device has a C2C link (a Grace CPU does).
+    /// True where the device has a C2C link (as a Grace CPU does).
     pub has_c2c: bool,
-    /// Whether it is a GPU that MIG instances hang on.
+    /// True for a GPU that carries MIG instances.
     pub carries: bool,
 }
 
-/// The phase after crossing a link from `at` to `to`, and the class that this link asks for; `None` where the device
-/// does not forward that way.
+/// The phase after crossing a link from `at` to `to`, and the class that this link requires; `None` if the device does
+/// not forward onto it.
 pub(super) fn step(access: Access, phase: Phase, at: At, link: LinkKind, to: At) -> Option<(Phase, PathClass)> {
     let nvlink = link == LinkKind::Nvlink;
     match access {
@@ -62,12 +62,12 @@ pub(super) fn step(access: Access, phase: Phase, at: At, link: LinkKind, to: At)
                 (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(class_of(link, at, to)),
                 _ => class_of(link, at, to),
             };
-            // A relay is worth it only where the GPU is nearer to the NIC than a CPU would be.
+            // A relay only pays off if the GPU is nearer to the NIC than a CPU would be.
             (next != Phase::Relayed || class <= PathClass::Pxn).then_some((next, class))
         }
         Access::Staged => {
             let forwards = at.is_source || at.carries || is_switch(at.kind) || at.kind == NodeKind::Cpu;
-            // NVLink between peers is peer access; NVLink to a CPU (POWER) is the way to host memory.
+            // NVLink between GPUs is peer access; NVLink to a CPU (POWER) is the path to host memory.
             let usable = !nvlink || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
             let staged = phase == Phase::Mixed || at.kind == NodeKind::Cpu || to.kind == NodeKind::Cpu;
             let next = if staged { Phase::Mixed } else { Phase::Nvlink };
@@ -97,7 +97,7 @@ fn direct(phase: Phase, at: At, nvlink: bool) -> Option<Phase> {
     }
 }
 
-/// Devices that pass on whatever comes, network traffic too.
+/// Returns true for devices that forward all traffic, including network traffic.
 pub(super) fn is_switch(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch)
 }
@@ -108,7 +108,7 @@ fn class_of(link: LinkKind, a: At, b: At) -> PathClass {
         LinkKind::Nvlink => PathClass::Nvl,
         LinkKind::C2c => PathClass::C2c,
         LinkKind::Upi => PathClass::Sys,
-        // A NIC may hang on its host by whatever technology a file says.
+        // A file may attach a NIC to its host by any technology.
         LinkKind::Pcie | LinkKind::Infiniband | LinkKind::Ethernet => {
             if either(|at| at.kind == NodeKind::Cpu && at.has_c2c) {
                 PathClass::P2c

@@ -1,28 +1,29 @@
-//! Equal ways between two points: which survive the preference for bandwidth and latency, and what part each carries.
+//! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search finds all shortest ways as a layered graph of [`Step`]s. [`settle`] keeps the ways of at least some bandwidth, of
-//! these the ones with the lowest latency, and spreads the flow evenly over them; the bandwidth that it asks of each is the one with
-//! which the whole flow is fastest. So a link that gains bandwidth never draws a flow away from others that carry more together, and
-//! one that loses it is left out where it would hold up the rest. Where a step stands for several ([`Multiple`]) each of these
-//! carries the share that is told of it.
+//! A search returns all shortest paths as a layered graph of [`Step`]s. [`settle`] considers each bandwidth threshold:
+//! it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the flow
+//! evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth therefore
+//! never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where it would be
+//! the bottleneck. If a step represents several links ([`Multiple`]), each of them carries the stated share.
 
 use super::Ecmp;
 use super::alike::Multiple;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
 
-/// More equal ways than this are not spread over: one of them is taken. Shares stay small exact fractions.
+/// Maximum number of equal-cost paths that a flow is spread over; beyond it, one of them is used. The limit keeps
+/// shares small exact fractions.
 pub(super) const MOST_WAYS: u64 = 1 << 16;
 
-/// A link of the layered graph; states are dense numbers, steps are in order of travel.
+/// A link of the layered graph. States are dense numbers; steps are in order of travel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub from: u32,
     pub to: u32,
     pub link: u32,
-    /// How many links it stands for.
+    /// Number of links that this step represents.
     pub multiple: Multiple,
-    /// Distance of `from` from the source, in links.
+    /// Number of links between the source and `from`.
     pub layer: u32,
     pub bandwidth: u64,
     pub latency: u64,
@@ -33,40 +34,40 @@ pub(super) struct Step {
 pub(super) struct Part {
     pub link: u32,
     pub layer: u32,
-    /// State at its start and its end, for walking one way.
+    /// States at its start and end, used to follow a single path.
     pub from: u32,
     pub to: u32,
     pub share: Share,
 }
 
-/// What was kept of equal ways.
+/// Selection among equal-cost paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// All.
+    /// All paths.
     #[default]
     All,
-    /// One, chosen by its links' numbers: there were more than [`MOST_WAYS`].
+    /// One path, selected by link numbers, because there were more than [`MOST_WAYS`].
     One,
 }
 
-/// The way (or the equal ways) between two points, with links numbered as the search numbered them.
+/// The path (or equal-cost paths) between two points. Links are numbered as by the search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
     pub parts: Box<[Part]>,
-    /// Number of links that one byte crosses.
+    /// Number of links that each byte crosses.
     pub hops: u32,
-    /// Number of equal ways.
+    /// Number of equal-cost paths.
     pub ways: u64,
-    /// Smallest bandwidth on any one way; `u64::MAX` is unlimited.
+    /// Smallest bandwidth of a link on the paths, in bytes per second; `u64::MAX` is unlimited.
     pub bandwidth: u64,
-    /// Bandwidth that the flow reaches over all its ways together; `u64::MAX` is unlimited.
+    /// Bandwidth of the flow over all its paths, in bytes per second; `u64::MAX` is unlimited.
     pub rate: u64,
     pub latency: u64,
     pub kept: Kept,
 }
 
 impl Segment {
-    /// From a point to itself.
+    /// The segment from a point to itself.
     pub fn empty() -> Self {
         Self {
             parts: Box::default(),
@@ -79,12 +80,12 @@ impl Segment {
         }
     }
 
-    /// This segment and one that begins where it ends.
+    /// Concatenates this segment with one that begins where it ends.
     pub fn followed_by(&self, next: &Self) -> Self {
         let (Some(last), Some(first)) = (self.parts.last(), next.parts.first()) else {
             return if self.parts.is_empty() { next.clone() } else { self.clone() };
         };
-        // States keep apart: those of the second come after those of the first, but for the one that both have.
+        // States of the second segment are renumbered behind those of the first; both share the junction state.
         let (ending, starting) = (last.layer, first.layer);
         let states = self.parts.iter().map(|part| part.from.max(part.to)).max().unwrap_or_default();
         let (meeting, beyond) = (states + 1, states + 2);
@@ -107,8 +108,8 @@ impl Segment {
         }
     }
 
-    /// The parts of one way, chosen at each fork by the greatest weight of a link; the weight may depend on which of
-    /// several parallel links it is, counted among those that are left.
+    /// Visits the links of a single path. Each fork takes the link with the greatest `weight`, whose arguments are the
+    /// link and its index among the remaining parallel links.
     pub fn one_way(&self, mut weight: impl FnMut(u32, u32) -> u64, mut visit: impl FnMut(u32)) {
         let mut state = None;
         let mut parts = &self.parts[..];
@@ -129,7 +130,7 @@ impl Segment {
     }
 }
 
-/// Bandwidth as the search compares it: unlimited is the greatest.
+/// Bandwidth in the representation of the search; unlimited is the greatest value.
 pub(super) fn comparable(bandwidth: Option<Bandwidth>) -> u64 {
     bandwidth.map_or(u64::MAX, |bandwidth| bandwidth.0)
 }
@@ -139,16 +140,15 @@ pub(super) fn stated(bandwidth: u64) -> Option<Bandwidth> {
     (bandwidth != u64::MAX).then_some(Bandwidth(bandwidth))
 }
 
-/// Latency as a quantity.
+/// Converts a latency of the search.
 pub(super) fn picos(latency: u64) -> Picos {
     Picos(latency)
 }
 
-/// Keeps the best of the equal ways and shares the flow between them.
+/// Selects the best of the equal-cost paths and distributes the flow over them. Returns `None` if no target is reached.
 ///
-/// `steps` are in order of travel; `source` and `targets` are states; `weight` decides which way is taken where there
-/// are more than [`MOST_WAYS`]. A flow that is hashed takes one of the ways: only the widest are kept for it. `None` where no
-/// target is reached.
+/// `steps` are in order of travel; `source` and `targets` are states; `weight` selects a path if there are more than
+/// [`MOST_WAYS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are kept.
 pub(super) fn settle(
     states: usize,
     source: u32,
@@ -185,7 +185,7 @@ pub(super) fn settle(
     best
 }
 
-/// The states of a layered graph, and where ways in it start and end.
+/// The states of a layered graph, and the ends of the paths in it.
 struct Layered<'a> {
     states: usize,
     source: u32,
@@ -193,7 +193,7 @@ struct Layered<'a> {
 }
 
 impl Layered<'_> {
-    /// The flow over the soonest of the ways whose steps all have `least` bandwidth.
+    /// The flow over the lowest-latency paths among those whose steps all have a bandwidth of at least `least`.
     fn spread(&self, steps: &[Step], least: u64, weight: impl FnMut(u32, u32) -> u64) -> Option<Segment> {
         let Self { states, source, targets } = *self;
         let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= least).collect();
@@ -210,7 +210,7 @@ impl Layered<'_> {
             start != u64::MAX && start.saturating_add(step.latency) == soonest[step.to as usize]
         };
 
-        // Ways from a state to a target, then from the source to a state.
+        // Number of paths from a state to a target (`onward`) and from the source to a state (`arrived`).
         let mut onward = vec![0u64; states];
         for &target in targets {
             onward[target as usize] = u64::from(soonest[target as usize] == latency);
@@ -234,7 +234,7 @@ impl Layered<'_> {
             let to = &mut arrived[step.to as usize];
             *to = to.saturating_add(here.saturating_mul(step.multiple.into));
             let share = Share::new(here.saturating_mul(onward[step.to as usize]), ways).unwrap_or(Share::WHOLE);
-            // Ways that differ only in what they have been through cross a link side by side.
+            // Paths through different states of the same device cross a link in adjacent steps.
             let again = parts.last().is_some_and(|last| (last.layer, last.link) == (step.layer, step.link));
             carried = if again { carried.plus(share) } else { share };
             bandwidth = bandwidth.min(step.bandwidth);
@@ -251,7 +251,7 @@ impl Layered<'_> {
     }
 }
 
-/// The usual case: one way, no choice.
+/// Fast path for the usual case of a single path.
 fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
     let mut state = source;
     let mut segment = Segment::empty();
@@ -271,7 +271,7 @@ fn single_way(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
     targets.contains(&state).then_some(segment)
 }
 
-/// One way out of too many.
+/// Reduces a segment to one of its paths.
 fn narrowed(segment: &Segment, weight: impl FnMut(u32, u32) -> u64) -> Segment {
     let mut chosen = Vec::new();
     segment.one_way(weight, |link| chosen.push(link));

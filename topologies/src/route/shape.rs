@@ -1,4 +1,4 @@
-//! One island, numbered from 0: what all islands that are copies of it share.
+//! Shape of an island, with devices and links numbered from 0; shared by all islands that are copies of it.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -21,25 +21,26 @@ pub(super) struct ShapeNode {
     /// Host, relative to the host of the shape's first device.
     pub host: u32,
     pub is_rank: bool,
-    /// Whether its software passes on what is for others: NCCL's does, RCCL's does not.
+    /// True where the device's software relays traffic of others: NCCL does, RCCL does not.
     pub relays: bool,
-    /// Not a NIC that is known to lack GPUDirect RDMA.
+    /// False for a NIC that is known to lack GPUDirect RDMA.
     pub direct: bool,
 }
 
-/// One direction of a link of a shape; as in a fabric, `2k` and `2k + 1` are opposite.
+/// One direction of a link of a shape. As in a fabric, `2k` and `2k + 1` are opposite directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeLink {
     pub from: u32,
     pub to: u32,
     pub kind: LinkKind,
-    /// As built: who chooses a way does not know that a link is slow.
+    /// Bandwidth before any slowdown: route selection does not know that a link is slow.
     pub bandwidth: Option<Bandwidth>,
     pub latency: Picos,
     pub failed: bool,
 }
 
-/// Where an island meets the network: a device and its link outward and back, `None` where that has failed.
+/// A link from an island to the network: its device, and bandwidth and latency in both directions. A direction is
+/// `None` if it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Port {
     pub node: u32,
@@ -47,14 +48,14 @@ pub(super) struct Port {
     pub back: Option<(Option<Bandwidth>, Picos)>,
 }
 
-/// An island and what is known of the ways inside it, worked out when first asked for.
+/// An island with its routes, which are computed on first use.
 #[derive(Debug)]
 pub(super) struct Shape {
     key: ShapeKey,
     has_c2c: Vec<bool>,
-    /// GPUs that MIG instances hang on.
+    /// GPUs that carry MIG instances.
     carries: Vec<bool>,
-    /// Links that leave each device, in id order, failed ones too.
+    /// Links that leave each device, in id order, including failed ones.
     leaving: Vec<u32>,
     leaving_start: Vec<u32>,
     inside: Vec<OnceLock<Box<Ways>>>,
@@ -92,7 +93,7 @@ impl Shape {
         Self { key, has_c2c, carries, leaving, leaving_start, inside, attachments, twins, built, bare }
     }
 
-    /// Whether an island with this key has this shape.
+    /// Returns true if an island with this key has this shape.
     pub fn is(&self, key: &ShapeKey) -> bool {
         self.key == *key
     }
@@ -109,7 +110,7 @@ impl Shape {
         &self.key.links[link as usize]
     }
 
-    /// Directions of links inside.
+    /// Number of link directions inside the island.
     pub fn link_count(&self) -> u32 {
         self.key.links.len() as u32
     }
@@ -118,13 +119,13 @@ impl Shape {
         &self.key.ports
     }
 
-    /// Links that leave a device, failed ones too.
+    /// Links that leave a device, including failed ones.
     pub fn leaving(&self, node: u32) -> &[u32] {
         let range = self.leaving_start[node as usize] as usize..self.leaving_start[node as usize + 1] as usize;
         &self.leaving[range]
     }
 
-    /// The shape with all links inside in service.
+    /// The shape with all inside links in service.
     pub fn as_built(&self) -> &Self {
         let built = self.built.get_or_init(|| {
             self.key.links.iter().any(|link| link.failed).then(|| {
@@ -136,7 +137,7 @@ impl Shape {
         built.as_deref().unwrap_or(self)
     }
 
-    /// The shape with its NVLinks out of service, links numbered as here.
+    /// The shape with all NVLinks out of service; links have the same numbers.
     pub fn without_nvlinks(&self) -> &Self {
         self.bare.get_or_init(|| {
             let fails = |link: &ShapeLink| link.failed || link.kind == LinkKind::Nvlink;
@@ -146,12 +147,12 @@ impl Shape {
         })
     }
 
-    /// Which devices may be interchanged.
+    /// The interchangeable devices.
     pub fn twins(&self) -> &Twins {
         self.twins.get_or_init(|| Twins::new(self))
     }
 
-    /// A device as the forwarding rules see it on a path from `source`.
+    /// The properties of a device that the forwarding rules use on a path from `source`.
     pub fn at(&self, node: u32, source: u32, options: &RouteOptions) -> At {
         let device = self.node(node);
         let may_relay = options.relays() && self.takes_part(node) && device.host == self.node(source).host;
@@ -164,25 +165,25 @@ impl Shape {
         }
     }
 
-    /// Whether a device is a rank whose software passes on what is for others.
+    /// Returns true if a device is a rank whose software relays traffic of others.
     pub fn takes_part(&self, node: u32) -> bool {
         let device = self.node(node);
         device.is_rank && device.relays
     }
 
-    /// The ways from a device to all others of the island.
+    /// The routes from a device to all others of the island.
     fn ways(&self, source: u32, options: &RouteOptions) -> &Ways {
         self.inside[source as usize].get_or_init(|| Box::new(Ways::new(self, source, options)))
     }
 
-    /// Where a device meets the network.
+    /// The connections of a device to the network.
     pub fn attachments(&self, node: u32, options: &RouteOptions) -> &Attachments {
         self.attachments[node as usize].get_or_init(|| Box::new(Attachments::new(self, node, options)))
     }
 
-    /// The way between two devices of the island, as far as peer access is needed and allowed.
+    /// The route between two devices of the island, direct or staged as peer access permits.
     ///
-    /// Searched for once for all twins of the two: n devices of a switch have n² ways, which are all alike.
+    /// The search runs once for all twins of the two devices: n devices of a switch have n² equivalent routes.
     pub fn between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<Cow<'_, Inside>> {
         let twins = Pair { from, to };
         if from == to {
@@ -193,25 +194,26 @@ impl Shape {
         if pair == twins {
             Some(Cow::Borrowed(way))
         } else if way.segment.kept == Kept::One {
-            // Which of too many ways it is depends on links' numbers.
+            // The selection of one of too many paths depends on link numbers.
             self.searched(twins, options).map(Cow::Borrowed)
         } else {
             Some(Cow::Owned(self.twins().carried_over(self, way, pair, twins)))
         }
     }
 
-    /// The way between two devices, searched for from the first of them.
+    /// The route between two devices from the search of the first one; `None` beyond [`PathClass::Sys`].
     pub(super) fn searched(&self, pair: Pair, options: &RouteOptions) -> Option<&Inside> {
         let access = self.access(pair.from, pair.to, options);
         self.ways(pair.from, options).to(self, pair.to, access, options).filter(|way| way.class <= PathClass::Sys)
     }
 
-    /// Whether traffic between the two passes host memory because they do not reach each other's.
+    /// Returns true if traffic between the two devices is staged in host memory because they cannot access each
+    /// other's.
     pub fn is_staged(&self, from: u32, to: u32, options: &RouteOptions) -> bool {
         self.access(from, to, options) == Access::Staged
     }
 
-    /// How the two may reach each other's memory.
+    /// The memory access that is possible between two devices.
     fn access(&self, from: u32, to: u32, options: &RouteOptions) -> Access {
         let (a, b) = (self.node(from), self.node(to));
         let peers = a.kind.is_rank() && b.kind.is_rank() && from != to;

@@ -1,14 +1,16 @@
-//! Where traffic between some devices may pass inside islands, whatever flows choose: what a bound counts as capacity.
+//! Superset of the links that traffic between some devices can use inside islands. Lower bounds on completion time use
+//! it as the available capacity.
 //!
-//! Routes between all pairs of a large cluster are too many to list. But a route is put together of three parts that
-//! each depend on little: the way out of an island, the network, the way into another. Islands of one shape whose ports
-//! lead to the same places are left and entered alike, so one of them stands for all, and pairs of kinds of islands
-//! stand for pairs of islands. Of the network nothing is worked out here: any of its links may be used.
+//! The routes between all pairs of a large cluster are too many to list. But a route consists of three segments that
+//! depend on little: the way out of an island, the network, the way into another island. Islands of one shape whose
+//! ports lead to the same devices are left and entered alike; one of them represents all, and pairs of kinds of islands
+//! represent pairs of islands. The network is not analysed: any of its links may be used.
 //!
-//! Inside an island a few twins stand for all, as far as they are not told apart by how they reach the network; and what
-//! is said is said of bundles, the links that twins have alike, since *n* devices of one switch have n² turns there.
+//! Inside an island a few twins represent all, unless they differ in how they reach the network. Results are given per
+//! bundle (links that are equal for twins), because *n* devices of one switch have n² turns there.
 //!
-//! With very many kinds (a torus has one per host) a device is taken to use all its best ways out and in.
+//! If there are very many kinds (a torus has one per host), each device is assumed to use all its best exits and
+//! entries.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,69 +24,70 @@ use super::twins::Classes;
 use super::{PathClass, Router, relay};
 use crate::{LinkId, NodeId, Picos};
 
-/// Pairs of devices whose ways through the network are looked at one by one.
+/// Maximum number of device pairs whose routes through the network are examined individually.
 const MOST_PAIRS: usize = 1 << 17;
 
-/// How traffic passes through islands that are alike.
+/// Use of links by traffic in a set of equivalent islands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transit {
-    /// The islands; [`Router::island_link`] turns the numbers below into links of each.
+    /// The islands. [`Router::island_link`] converts the link numbers below into the links of each.
     pub islands: Vec<u32>,
-    /// Directions of links that traffic takes, those to and from the network included, ascending.
+    /// Link directions in use, including those to and from the network, in ascending order.
     pub links: Vec<u32>,
-    /// Links that devices have alike, each ascending; every link is in one.
+    /// Groups of equivalent links, each in ascending order. Every link in use is in exactly one.
     pub bundles: Vec<Vec<u32>>,
-    /// What traffic takes right after what, ascending. A way through the network is not a turn.
+    /// Pairs of consecutive bundles on some route, in ascending order. A path through the network is not a turn.
     pub turns: Vec<Turn>,
-    /// Links inside the island that only traffic to and from the network takes, ascending.
+    /// Links inside the island that only carry traffic to and from the network, in ascending order.
     pub network_only: Vec<u32>,
-    /// By what links traffic from and to the network comes to the devices and leaves them.
+    /// Network ports of each device.
     pub ports: Vec<DevicePorts>,
     /// Latency of the shortest route between two of the devices in one host of such an island.
     pub within_host: Option<Picos>,
-    /// The same between two hosts of such an island.
+    /// Latency of the shortest route between two hosts of such an island.
     pub between_hosts: Option<Picos>,
-    /// The same from such an island to another.
+    /// Latency of the shortest route from such an island to another.
     pub between_islands: Option<Picos>,
 }
 
-/// The links between an island and the network by which the routes of one device pass.
+/// Links between an island and the network that the routes of one device use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePorts {
-    /// The device, as [`Router::island_device`] numbers it.
+    /// The device, in the numbering of [`Router::island_device`].
     pub device: u32,
-    /// Directions of links from the network, ascending.
+    /// Link directions from the network, in ascending order.
     pub into: Vec<u32>,
-    /// Directions of links to the network, ascending.
+    /// Link directions to the network, in ascending order.
     pub out: Vec<u32>,
 }
 
-/// After any link of one bundle, traffic takes some of another that begin where it ends.
+/// Two consecutive bundles: traffic that arrives on any link of `into` continues on links of `out` that begin where
+/// that link ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    /// The bundle that it comes by.
+    /// Bundle of the incoming link.
     pub into: u32,
-    /// The bundle that it goes on by.
+    /// Bundle of the outgoing link.
     pub out: u32,
-    /// Which links of it.
+    /// Selection of links of `out`.
     pub onward: Onward,
 }
 
-/// Where a turn leads.
+/// Direction of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Onward {
-    /// To every device but the one that traffic comes from.
+    /// To every device except the one that the traffic comes from.
     ToOthers,
-    /// Straight back (down a PCIe switch again, after a CPU's memory).
+    /// Straight back to the previous device (down a PCIe switch again, after host memory).
     Back,
 }
 
-/// Which devices of an island are looked at.
+/// Devices of an island that a survey examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surveyed {
-    /// Of twins a few.
+    /// Representatives of twins.
     OneOfTwins,
-    /// All.
+    /// All devices.
     #[cfg_attr(not(test), expect(dead_code, reason = "what the other is held against"))]
     EveryDevice,
 }
@@ -92,19 +95,19 @@ pub(super) enum Surveyed {
 /// Islands that are left and entered alike.
 struct Kind {
     islands: Vec<u32>,
-    /// The devices that traffic is between, as the shape numbers them.
+    /// Devices with traffic, in the numbering of the shape.
     devices: Vec<u32>,
-    /// Ways that some traffic takes: device, port.
+    /// Exits in use: pairs of device and port.
     exits: BTreeSet<(u32, u32)>,
     entries: BTreeSet<(u32, u32)>,
     between_islands: Option<Picos>,
 }
 
-/// What makes islands be left and entered alike: shape, devices, where the ports lead.
+/// Key of a kind: shape, devices with traffic, and the devices that the ports lead to.
 type KindKey = (u32, Vec<u32>, Vec<NodeId>);
 
 impl Kind {
-    /// The links of the ways that traffic takes, device by device; those to the network come after the `inside` ones of the shape.
+    /// Ports used by each device. Link numbers of ports follow the `inside` link numbers of the shape.
     fn device_ports(&self, inside: u32) -> Vec<DevicePorts> {
         let of = |ways: &BTreeSet<(u32, u32)>, device: u32, direction: u32| {
             let ports = ways.range((device, 0)..=(device, u32::MAX));
@@ -117,9 +120,9 @@ impl Kind {
 }
 
 impl Router<'_> {
-    /// Where traffic between `devices` may pass, kind by kind of island, in order of the first island. It is what the
-    /// routes of all pairs pass, or somewhat more; of several equal ways, all. Where NVLinks join only some of
-    /// the devices, ways without them count too: software may choose them, and after a failure they are what is left.
+    /// Links that traffic between `devices` can use, one entry per kind of island, in order of the first island. The
+    /// result covers the routes of all pairs, or slightly more, with all equal-cost paths. If NVLinks join only some of
+    /// the devices, routes without NVLink are included: software may choose them, and they remain after a failure.
     #[must_use]
     pub fn transits(&self, devices: &[NodeId]) -> Vec<Transit> {
         self.transits_of(devices, MOST_PAIRS, Surveyed::OneOfTwins)
@@ -137,7 +140,7 @@ impl Router<'_> {
         kinds.into_iter().map(|kind| self.transit(kind, surveyed)).collect()
     }
 
-    /// A direction of a link as [`Transit`] numbers it, in one of its islands.
+    /// Converts the number of a link direction in a [`Transit`] to the link of one of its islands.
     #[must_use]
     pub fn island_link(&self, island: u32, number: u32) -> LinkId {
         let inside = self.islands.shape(island).link_count();
@@ -150,14 +153,14 @@ impl Router<'_> {
         }
     }
 
-    /// The device that [`DevicePorts`] numbers, in one of the islands of its transit.
+    /// Converts the device number of a [`DevicePorts`] to the device in one of the islands of its transit.
     #[must_use]
     pub fn island_device(&self, island: u32, number: u32) -> NodeId {
         self.islands.node(island, number)
     }
 
-    /// The turns in one of the islands of a transit, link by link and ascending: n² of them where n devices are joined by
-    /// a switch.
+    /// The turns in one of the islands of a transit as pairs of links, in ascending order. *n* devices joined by a
+    /// switch have n² turns.
     #[must_use]
     pub fn island_turns(&self, island: u32, transit: &Transit) -> Vec<(LinkId, LinkId)> {
         let bundle = |number: u32| {
@@ -186,7 +189,7 @@ impl Router<'_> {
         self.islands.of(device)
     }
 
-    /// Whether a device passes network traffic on.
+    /// Returns true if a device forwards network traffic.
     #[must_use]
     pub fn forwards(&self, device: NodeId) -> bool {
         self.network.at(device).is_some()
@@ -221,12 +224,12 @@ impl Router<'_> {
         kinds
     }
 
-    /// The ways that routes between all pairs choose.
+    /// Collects the exits and entries that the routes between all pairs use.
     fn choose_ways(&self, kinds: &mut [Kind], participants: &Participants) {
         for a in 0..kinds.len() {
             for b in 0..kinds.len() {
                 let Some(&from) = kinds[a].islands.first() else { continue };
-                // Another island of the same kind where there is one.
+                // Another island of the same kind, if there is one.
                 let to = if a == b { kinds[b].islands.get(1) } else { kinds[b].islands.first() };
                 if let Some(&to) = to {
                     self.choose_between(kinds, participants, (a, from), (b, to));
@@ -264,7 +267,7 @@ impl Router<'_> {
         }
     }
 
-    /// All ways that could be best for some pair.
+    /// Collects all exits and entries that could be best for some pair.
     fn take_best_ways(&self, kinds: &mut [Kind]) {
         let leads_on = |island: u32| {
             let ports = 0..self.islands.shape(island).ports().len() as u32;
@@ -279,7 +282,7 @@ impl Router<'_> {
             let shape = self.islands.shape(island);
             for &device in &kind.devices {
                 let attachments = shape.attachments(device, &self.options);
-                // Where all parts of the network reach each other, the ports that serve one sender serve all.
+                // If the network is connected, the same ports serve every sender.
                 let entries = match joined {
                     true => self.entries(attachments, island, |_| true),
                     false => attachments.entries.clone(),
@@ -295,7 +298,7 @@ impl Router<'_> {
             let Some(shape) = kind.islands.first().map(|&island| self.islands.shape(island)) else { continue };
             for &device in &kind.devices {
                 let exits = &shape.attachments(device, &self.options).exits;
-                // A worse exit is as good as the best where the entry is no better.
+                // A worse exit is as good as the best one if the entry is no better.
                 let tier = exits.first().map_or(0, |best| best.tier).max(worst_entry);
                 for exit in exits.iter().filter(|exit| !joined || exit.tier <= tier) {
                     kind.exits.insert((device, exit.port));
@@ -308,7 +311,7 @@ impl Router<'_> {
         }
     }
 
-    /// What an entry adds even where one cable joins two islands.
+    /// Latency that an entry adds even if one cable joins the two islands.
     fn latency_behind_port(&self, shape: &Shape, entry: &Attachment) -> Picos {
         let port = shape.ports().get(entry.port as usize).and_then(|port| port.back);
         picos(entry.latency.saturating_sub(port.map_or(0, |(_, latency)| latency.0)))
@@ -325,8 +328,8 @@ impl Router<'_> {
         Transit { islands: kind.islands, between_islands: kind.between_islands, ..found.unwrap_or_default() }
     }
 
-    /// Twins that traffic treats alike: all or none are devices of it, and none is passed on a way to or from the network,
-    /// which depends on a device's ports.
+    /// Classes of twins that traffic treats alike: all or none of them have traffic, and no route to or from the
+    /// network passes them, since such routes depend on the ports of a device.
     fn classes<'s>(&self, shape: &'s Shape, kind: &Kind) -> Classes<'s> {
         let mut wanted = vec![false; shape.nodes().len()];
         for &device in &kind.devices {
@@ -343,19 +346,19 @@ impl Router<'_> {
         Classes::marked(shape, |device| (!alone[device as usize]).then_some(wanted[device as usize]))
     }
 
-    /// The ways to the network that traffic takes, with their ports.
+    /// The routes to the network that traffic uses, with their ports.
     fn ways_out<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, Cow<'s, Inside>)> {
         let way = |&(device, port): &(u32, u32)| Some((port, exit(shape, device, port, &self.options)?.1));
         kind.exits.iter().filter_map(way)
     }
 
-    /// The ways from the network that traffic takes, with their ports.
+    /// The routes from the network that traffic uses, with their ports.
     fn ways_in<'s>(&'s self, shape: &'s Shape, kind: &'s Kind) -> impl Iterator<Item = (u32, Cow<'s, Inside>)> {
         let way = |&(device, port): &(u32, u32)| Some((port, entry(shape, device, port, &self.options)?.1));
         kind.entries.iter().filter_map(way)
     }
 
-    /// What passes an island, with one or two devices of each class for all of it; `None` where links' numbers matter, so
+    /// Examines one or two devices of each class on behalf of all. Returns `None` if routes depend on link numbers, so
     /// that twins do not behave alike.
     fn survey(&self, shape: &Shape, kind: &Kind, classes: &Classes<'_>) -> Option<Transit> {
         let mut transit = Transit::default();
@@ -368,7 +371,8 @@ impl Router<'_> {
             if let Some(way) = bare.and_then(|bare| bare.between(x, y, &self.options)) {
                 marks.add(&way.segment, None, None);
             }
-            // (A relay is two ways between others of the devices, one after the other: a device passes on anything.)
+            // A relayed route is two routes between participating devices in sequence; turns at a device are
+            // unrestricted.
             let is_relayed = relay::relayed(shape, (x, y), &self.options, way.as_deref(), place).is_some();
             let Some(way) = way else { continue };
             if way.segment.kept == Kept::One && classes.are_several() {
@@ -398,7 +402,7 @@ impl Router<'_> {
         Some(transit)
     }
 
-    /// Whether the island was built with NVLinks between some of its devices and without any between others.
+    /// Returns true if the island was built with NVLinks between some of the devices but not between others.
     fn is_partly_joined(&self, shape: &Shape, kind: &Kind, classes: &Classes<'_>) -> bool {
         let built = shape.as_built();
         let pairs = classes.pairs(|device| kind.devices.binary_search(&device).is_ok());
@@ -409,7 +413,7 @@ impl Router<'_> {
     }
 }
 
-/// What is marked in an island: links and turns, each by the link that stands for its bundle.
+/// Links and turns marked as used in an island, each identified by the representative link of its bundle.
 struct Marks<'s> {
     shape: &'s Shape,
     classes: &'s Classes<'s>,
@@ -418,7 +422,8 @@ struct Marks<'s> {
 }
 
 impl Marks<'_> {
-    /// A segment, after the link that traffic arrives by and before the one that it leaves by, if any.
+    /// Marks a segment, after the link `before` by which traffic arrives and before the link `after` by which it
+    /// leaves, if any.
     fn add(&mut self, segment: &Segment, before: Option<u32>, after: Option<u32>) {
         for link in before.into_iter().chain(after) {
             self.links.insert(link);
@@ -441,8 +446,9 @@ impl Marks<'_> {
         }
     }
 
-    /// Adds the links beside those that join two devices: of links of different rates traffic takes those that carry most together,
-    /// which one failed link may change. (A device passes on anything, so that this makes no turn.)
+    /// Adds the links that are parallel to those joining two devices. Of parallel links with different rates, a route
+    /// uses the subset with the highest total, which a failed link may change. This adds no turns, because turns at a
+    /// device are unrestricted.
     fn add_parallels(&mut self, is_device: impl Fn(u32) -> bool) {
         let shape = self.shape;
         let between = |link: u32| (shape.link(link).from, shape.link(link).to);
@@ -462,7 +468,7 @@ impl Marks<'_> {
         self.turns.insert((self.bundle(into), self.bundle(out), onward));
     }
 
-    /// The link that stands for those that twins have alike; a port's stands for itself.
+    /// The representative of a link's bundle; a port's link represents itself.
     fn bundle(&self, link: u32) -> u32 {
         if link < self.shape.link_count() { self.classes.standing_for(link) } else { link }
     }

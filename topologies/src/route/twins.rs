@@ -1,9 +1,9 @@
-//! Devices of an island that may be interchanged: what is surveyed of a few holds for all.
+//! Interchangeable devices (twins) of an island, so that a search from a few devices covers all.
 //!
-//! Twins are alike and have the same links to the same neighbours, so that to exchange two of them maps the island onto
-//! itself, and every way inside it onto another. The GPUs of one switch are twins, and so are switches that each join
-//! all GPUs. Links are told apart by the place that they have in a fixed order around a device: the link at a place of
-//! one twin goes to the link at that place of the other.
+//! Twins have equal properties and the same links to the same neighbours. Exchanging two of them maps the island onto
+//! itself and every route in it onto another route. The GPUs of one switch are twins, and so are switches that each
+//! join all GPUs. The links around a device have a fixed order; the exchange maps a link of one twin to the link of the
+//! other at the same position.
 
 use std::hash::Hash;
 
@@ -13,20 +13,20 @@ use super::inside::Inside;
 use super::segment::{Part, Segment};
 use super::shape::{Shape, ShapeLink, ShapeNode};
 
-/// What tells the links around a device apart: the neighbour, and all that routing asks of the two directions.
+/// Identity of a link around a device: the neighbour, and the properties that routing uses of both directions.
 type Seen = (u32, [Record; 2]);
 type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 
-/// The twins among the devices of a shape.
+/// Groups of twins among the devices of a shape.
 #[derive(Debug)]
 pub(super) struct Twins {
-    /// The first twin of each device; itself, where there is none before it.
+    /// First twin of each device; the device itself if it is the first.
     first: Vec<u32>,
-    /// The second of the twins that each device is the first of.
+    /// Second twin, for each device that is the first of its twins.
     second: Vec<Option<u32>>,
-    /// Links that leave each device, by what tells them apart, then by id.
+    /// Links that leave each device, sorted by identity, then by id.
     leaving: Vec<Vec<u32>>,
-    /// The place of each direction of a link among those that leave its device.
+    /// Position of each link direction among those that leave its device.
     place: Vec<u32>,
 }
 
@@ -55,16 +55,16 @@ impl Twins {
         Self { first, second, leaving, place }
     }
 
-    /// The pair whose ways stand for those between two different devices: the first of their twins.
+    /// Representative of a pair of different devices: the pair of their first twins.
     pub fn standing_for(&self, from: u32, to: u32) -> Pair {
         let (x, y) = (self.first[from as usize], self.first[to as usize]);
         let y = if x == y { self.second[x as usize].unwrap_or(y) } else { y };
         Pair { from: x, to: y }
     }
 
-    /// The way between a pair as it is between twins of theirs.
+    /// Maps the route of a pair to a pair of their twins.
     pub fn carried_over(&self, shape: &Shape, way: &Inside, pair: Pair, twins: Pair) -> Inside {
-        // Exchanging the first of the pair for its twin may move the second.
+        // Exchanging the first device of the pair with its twin may move the second.
         let moved_to = exchange(pair.to, pair.from, twins.from);
         let place = |device| exchange(exchange(device, pair.from, twins.from), moved_to, twins.to);
         let carried = |part: &Part| {
@@ -72,12 +72,12 @@ impl Twins {
             Part { link: self.moved(shape, part.link, place(ends.from), place(ends.to)), ..*part }
         };
         let mut parts: Box<[Part]> = way.segment.parts.iter().map(carried).collect();
-        // The order that a search leaves.
+        // Same order as the search produces.
         parts.sort_by_key(|part| (part.layer, part.link));
         Inside { class: way.class, segment: Segment { parts, ..way.segment } }
     }
 
-    /// The link that a link becomes where its ends are exchanged for these twins of theirs.
+    /// Image of a link when its ends are exchanged for these twins.
     fn moved(&self, shape: &Shape, link: u32, from: u32, to: u32) -> u32 {
         let at = |device: u32, place: u32| self.leaving[device as usize][place as usize];
         let started = at(from, self.place[link as usize]);
@@ -94,7 +94,7 @@ pub(super) struct Pair {
     pub to: u32,
 }
 
-/// Where a device goes when two are exchanged.
+/// Image of a device when `a` and `b` are exchanged.
 fn exchange(device: u32, a: u32, b: u32) -> u32 {
     if device == a {
         b
@@ -110,17 +110,17 @@ fn seen(shape: &Shape, link: u32) -> Seen {
     (shape.link(link).to, [record(shape.link(link)), record(shape.link(link ^ 1))])
 }
 
-/// Sets of twins that a survey need not tell apart.
+/// Classes of twins that a survey treats as equal.
 pub(super) struct Classes<'s> {
     shape: &'s Shape,
-    /// The first of the class of each device.
+    /// First device of the class of each device.
     first: Vec<u32>,
-    /// The classes, each ascending, in order of the first.
+    /// Members of the class of each first device, in ascending order; empty for other devices.
     members: Vec<Vec<u32>>,
 }
 
 impl<'s> Classes<'s> {
-    /// Twins of which all have the same mark; devices without a mark are by themselves.
+    /// Groups twins that have the same mark; a device without a mark is a class of its own.
     pub fn marked<M: Copy + Eq + Hash>(shape: &'s Shape, mark: impl Fn(u32) -> Option<M>) -> Self {
         let mut known: FxHashMap<(u32, M), u32> = FxHashMap::default();
         let twins = shape.twins();
@@ -136,13 +136,13 @@ impl<'s> Classes<'s> {
         Self { shape, first, members }
     }
 
-    /// Whether some class has several devices.
+    /// Returns true if some class has several devices.
     pub fn are_several(&self) -> bool {
         self.members.iter().any(|members| members.len() > 1)
     }
 
-    /// Pairs of different devices that stand for all such pairs, of those that `wanted` says. Whether it is wanted is the
-    /// same for a whole class.
+    /// Pairs of different devices that represent all pairs of devices for which `wanted` is true. `wanted` must be
+    /// equal for all devices of a class.
     pub fn pairs(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
         let classes: Vec<&Vec<u32>> =
             self.members.iter().filter(|members| members.first().is_some_and(|&first| wanted(first))).collect();
@@ -157,13 +157,13 @@ impl<'s> Classes<'s> {
         pairs
     }
 
-    /// The link that stands for a link and those that twins have alike.
+    /// Representative of a link among the links that twins have in common.
     pub fn standing_for(&self, link: u32) -> u32 {
         let ends = self.shape.link(link);
         self.moved(link, self.first[ends.from as usize], self.first[ends.to as usize])
     }
 
-    /// All links that one stands for, ascending.
+    /// All links with the same representative, in ascending order.
     pub fn alike(&self, link: u32) -> Vec<u32> {
         let ends = self.shape.link(link);
         let class = |device: u32| &self.members[self.first[device as usize] as usize];

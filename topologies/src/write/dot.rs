@@ -1,8 +1,8 @@
-//! Graphviz: hosts as boxes, one edge per link with what it carries.
+//! Graphviz writer: hosts as boxes, one edge per link labelled with its bandwidth.
 
 use crate::fabric::{Fabric, LinkId, LinkKind, Node, NodeKind};
 
-/// The fabric in the DOT language, for `dot`, `neato` and whatever else reads it.
+/// Writes the fabric in the DOT language, for `dot`, `neato` and other Graphviz tools.
 #[must_use]
 pub fn write(fabric: &Fabric) -> String {
     let mut out = format!("graph {} {{\n  node [fontname=\"sans-serif\"];\n", quoted(fabric.name()));
@@ -63,7 +63,7 @@ fn style(kind: LinkKind) -> &'static str {
     }
 }
 
-/// A quoted string of DOT, where only the quote must be escaped; a backslash would start an escape of labels.
+/// Formats a quoted string of DOT. Backslashes are escaped too, because they would start an escape sequence in labels.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_device_and_link_is_drawn_once() {
+    fn dot_output_has_every_device_and_link_once() {
         let text = "name = \"a \\\"b\\\"\"\n[[node]]\nid = \"g[0-1]\"\nkind = \"gpu\"\n[[node]]\nid = \"s\"\nkind = \"switch\"\n[[link]]\na = \"g[0-1]\"\n\
                     b = \"s\"\nkind = \"ethernet\"\nlanes = 2\nbandwidth = \"50 GB/s\"\nreverse_bandwidth = \"unlimited\"\n";
         let fabric = crate::read::spec::parse(text, "t").and_then(|spec| spec.build_nodes()).unwrap();

@@ -1,7 +1,7 @@
-//! The JSON of `fabric show`; [`read::json`](crate::read::json) gives the same fabric back.
+//! Writer of the JSON of `fabric show`; [`read::json`](crate::read::json) reads it into an equal fabric.
 //!
-//! Each direction of a link is an entry of its own; the two directions of a link are neighbours. `_gbps` is GB/s, and
-//! `null` there is no limit. One device, link or path stands on a line.
+//! Each direction of a link is a separate entry, next to that of the other direction. `_gbps` is GB/s, and `null` means
+//! unlimited. Each device, link and path is on a line of its own.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,18 +10,18 @@ use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Node, NodeId};
 use crate::{Bandwidth, Picos};
 
-/// The way between two devices, as a router found it.
+/// The path between two devices, as found by a router.
 #[derive(Clone, Debug)]
 pub struct PathEntry {
-    /// Where it starts.
+    /// The device at its start.
     pub src: NodeId,
-    /// Where it ends.
+    /// The device at its end.
     pub dst: NodeId,
-    /// Its class, as NCCL names it: `NVL`, `PIX`, `SYS`, …
+    /// Path class in NCCL's notation: `NVL`, `PIX`, `SYS`, …
     pub class: &'static str,
-    /// What it carries; `None` is unlimited.
+    /// Bandwidth of the path; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Sum of its links' latencies.
+    /// Sum of the latencies of its links.
     pub latency: Picos,
 }
 
@@ -43,7 +43,7 @@ struct JsonLink<'a> {
     b: &'a str,
     kind: &'static str,
     bandwidth_gbps: Option<f64>,
-    /// Before it was slowed, if it was.
+    /// Bandwidth before the link was slowed, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     built_gbps: Option<f64>,
     latency_ns: f64,
@@ -61,10 +61,10 @@ struct JsonPath<'a> {
     latency_ns: f64,
 }
 
-/// The fabric and its paths as JSON.
+/// Writes the fabric and its paths as JSON.
 ///
 /// # Errors
-/// [`Error::Request`] where a number of the fabric has no place in JSON, which no reader lets pass.
+/// [`Error::Request`] if JSON cannot represent a number of the fabric, which no reader accepts.
 pub fn write(fabric: &Fabric, paths: &[PathEntry]) -> Result<String> {
     document(fabric, paths).map_err(|error| Error::Request(format!("this fabric has no JSON: {error}")))
 }
@@ -125,7 +125,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
     ))
 }
 
-/// An array with an item on a line.
+/// Formats an array with one item per line.
 fn lines<T: Serialize>(items: &[T]) -> Result<String, serde_json::Error> {
     if items.is_empty() {
         return Ok("[]".to_owned());
@@ -167,7 +167,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn what_is_written_reads_back_the_same(fabric in fabric()) {
+        fn written_fabrics_read_back_equal(fabric in fabric()) {
             let text = write(&fabric, &[]).unwrap();
             let again = read::json::parse(&text, "again");
             let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
@@ -175,9 +175,9 @@ mod tests {
         }
     }
 
-    /// GPUs that are there and take no part stay so.
+    /// Idle GPUs are still idle after reading the file.
     #[test]
-    fn what_is_not_in_use_stays_so() {
+    fn idle_gpus_read_back_as_idle() {
         let request = crate::FabricRequest { gpus: Some(4), ..crate::FabricRequest::of("hgx-h100") };
         let fabric = crate::load(&request).unwrap();
         let again = read::json::parse(&write(&fabric, &[]).unwrap(), "again").unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_contract() {
+    fn json_keys_match_the_documented_format() {
         let fabric = read::spec::parse(
             "name = \"t\"\n[[node]]\nid = \"g[0-1]\"\nkind = \"gpu\"\nhost = \"h\"\n[[link]]\na = \"g0\"\nb = \"g1\"\nkind = \"pcie\"\n\
              bandwidth = \"400 Gb/s\"\nlatency = \"1.5 us\"\n",

@@ -1,4 +1,4 @@
-//! Writers: from a [`Fabric`](crate::Fabric) to text that other tools, or our own readers, take.
+//! Writers from a [`Fabric`](crate::Fabric) to text formats that other tools or the readers of this crate accept.
 
 pub mod dot;
 pub mod json;

@@ -1,8 +1,8 @@
-//! The spec of a fabric: [`read::spec`](crate::read::spec) gives the same fabric back, in the same order.
+//! Writer of TOML specs; [`read::spec`](crate::read::spec) reads the spec into an equal fabric, in the same order.
 //!
-//! Neighbours in the order of the fabric that differ by a number at the end of their ids become one table with a range,
-//! so that the spec of a regular machine is as short as a hand-written one. The state of a machine is written too: GPUs that
-//! take no part, links that are out of service, settings that restrict routes.
+//! Consecutive devices or links that differ only by a number at the end of their ids are written as one table with a
+//! range, so that the spec of a regular machine is as short as a hand-written one. The state of the machine is
+//! included: idle GPUs, links out of service, settings that restrict routes.
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, Node, NodeId, NodeKind};
@@ -10,11 +10,12 @@ use crate::keys::{Keyed, Keys, quoted};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST, ids};
 use crate::visible::visible_in_strings;
 
-/// The spec of a fabric.
+/// Writes the spec of a fabric.
 ///
 /// # Errors
-/// [`Error::Request`] naming the device whose id or figures a spec cannot say: an id that reads as a range or is empty,
-/// figures of another kind of device, a bandwidth of 0 or beyond [`Bandwidth::MAX`](crate::Bandwidth::MAX).
+/// [`Error::Request`] with the name of the device whose id or figures a spec cannot represent: an id that is empty or
+/// parses as a range, figures of another kind of device, a bandwidth of 0 or above
+/// [`Bandwidth::MAX`](crate::Bandwidth::MAX).
 pub fn write(fabric: &Fabric) -> Result<String> {
     let mut out = format!("name = {}\n", quoted(fabric.name()));
     if !fabric.sources().is_empty() {
@@ -53,7 +54,8 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     Ok(visible_in_strings(&out).into_owned())
 }
 
-/// An id as the text before its last number, and that number, where it is written plainly and so can be counted on.
+/// Splits an id into the text before its last number and that number; `None` if the number has leading zeros or is
+/// missing.
 fn numbered(id: &str) -> Option<(&str, u32)> {
     let digits = id.len() - id.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (stem, number) = id.split_at(id.len() - digits);
@@ -63,7 +65,7 @@ fn numbered(id: &str) -> Option<(&str, u32)> {
     Some((stem, number.parse().ok()?))
 }
 
-/// Whether `id` is `first` counted on by `steps`.
+/// Returns true if `id` is `first` with its number increased by `steps`.
 fn counts_on(first: &str, id: &str, steps: usize) -> bool {
     if steps == 0 {
         return first == id;
@@ -74,7 +76,7 @@ fn counts_on(first: &str, id: &str, steps: usize) -> bool {
     }
 }
 
-/// `gpu0` and 8 as `gpu[0-7]`.
+/// Formats a range: `gpu0` and 8 as `gpu[0-7]`.
 fn ranged(first: &str, count: usize) -> String {
     match numbered(first) {
         Some((stem, number)) if count > 1 => format!("{stem}[{number}-{}]", number as usize + count - 1),
@@ -89,7 +91,7 @@ fn follows(first: &Node, node: &Node, steps: usize) -> bool {
         && first.attributes == node.attributes
 }
 
-/// Refuses what a spec has no words for.
+/// Returns an error for a device that a spec cannot represent.
 fn expressible(fabric: &Fabric, node: &Node) -> Result<()> {
     let refuse = |what: &str| Err(Error::Request(format!("a spec cannot say {what} of `{}`", node.id)));
     if !ids::stands_for_itself(&node.id) {
@@ -116,7 +118,7 @@ fn write_ranks(fabric: &Fabric, out: &mut String) {
     out.push_str(&format!("ranks = [{}]\n", listed(fabric, fabric.gpus())));
 }
 
-/// GPUs by id, neighbours as ranges.
+/// Lists GPUs by id, with ranges for consecutive ones.
 fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     let id = |gpu: &NodeId| &*fabric.node(*gpu).id;
     let mut ranges = Vec::new();
@@ -129,7 +131,7 @@ fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     ranges.join(", ")
 }
 
-/// GPUs that are no ranks. Those that carry MIG instances follow from their links.
+/// Writes idle GPUs. Those that carry MIG instances are derived from their links.
 fn write_idle(fabric: &Fabric, out: &mut String) {
     let idle = fabric.idle_gpus();
     if !idle.is_empty() {
@@ -137,7 +139,7 @@ fn write_idle(fabric: &Fabric, out: &mut String) {
     }
 }
 
-/// Settings of the machine, and the grid of its hosts, where they differ from what is assumed.
+/// Writes the machine settings, and the grid of the hosts, that differ from the defaults.
 fn write_routing(fabric: &Fabric, out: &mut String) {
     if !fabric.host_grid().is_empty() {
         let sides: Vec<String> = fabric.host_grid().iter().map(u32::to_string).collect();
@@ -179,7 +181,7 @@ fn write_keys<T: Keys>(figures: &T, out: &mut String) {
     }
 }
 
-/// How the two ends move from one link to the next in a range: by 0 or 1 each.
+/// Increments (0 or 1) of the numbers of the two ends from one link to the next in a range.
 type Step = (usize, usize);
 
 fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Option<Step> {
@@ -255,7 +257,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn what_is_written_reads_back_the_same(fabric in fabric()) {
+        fn written_fabrics_read_back_equal(fabric in fabric()) {
             let text = write(&fabric).unwrap();
             let again = read::spec::parse(&text, "again").and_then(|spec| spec.build_nodes());
             let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
@@ -263,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Eight GPUs on a switch and eight NICs, a NIC to each GPU.
+    /// Eight GPUs on a switch and eight NICs, one for each GPU.
     fn regular() -> Fabric {
         let mut builder = FabricBuilder::new("regular");
         let host = builder.host(DEFAULT_HOST);
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_machines_are_short() {
+    fn regular_machines_are_written_as_ranges() {
         let expected = r#"name = "regular"
 
 [[node]]
@@ -318,7 +320,7 @@ latency = "1234567 ps"
     }
 
     #[test]
-    fn what_has_no_words_is_named() {
+    fn unrepresentable_devices_are_rejected_by_name() {
         let one = |id: &str, kind, figures| {
             let mut builder = FabricBuilder::new("one");
             let host = builder.host(DEFAULT_HOST);

@@ -1,4 +1,4 @@
-//! An XML element whose attributes are read as numbers and identifiers, each fault with its place.
+//! An XML element whose attributes are parsed as numbers and identifiers; errors have source locations.
 
 use std::ops::Range;
 
@@ -14,56 +14,56 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Its tag.
+    /// The tag of the element.
     pub fn name(self) -> &'a str {
         self.node.tag_name().name()
     }
 
-    /// Where its tag stands; the range ends with its first line, for elements are long.
+    /// Byte range of its start tag, limited to the first line, because elements can be long.
     pub fn bytes(self) -> Range<usize> {
         let range = self.node.range();
         let text = self.origin.text.get(range.clone()).unwrap_or_default();
         range.start..range.start + text.find(['>', '\n']).map_or(text.len(), |i| i + 1)
     }
 
-    /// The line where it starts.
+    /// The line at which the element starts.
     pub fn line(self) -> u32 {
         self.origin.place(self.bytes()).line
     }
 
-    /// Elements directly in it.
+    /// The child elements.
     pub fn children(self) -> impl Iterator<Item = Element<'a>> {
         self.node.children().filter(Node::is_element).map(move |node| Element { origin: self.origin, node })
     }
 
-    /// Whether an element of this tag is directly in it.
+    /// Returns true if a child element has this tag.
     pub fn has(self, tag: &str) -> bool {
         self.children().any(|child| child.name() == tag)
     }
 
-    /// An attribute's text.
+    /// The text of an attribute.
     pub fn text(self, attribute: &str) -> Option<&'a str> {
         self.node.attribute(attribute)
     }
 
-    /// An attribute's text, which must be there.
+    /// The text of a mandatory attribute.
     pub fn required(self, attribute: &str) -> Result<&'a str> {
         self.text(attribute).ok_or_else(|| {
             self.origin.invalid(self.bytes(), format!("<{}> needs the attribute `{attribute}`", self.name()))
         })
     }
 
-    /// Where an attribute's value stands.
+    /// Byte range of an attribute's value.
     pub fn value_bytes(self, attribute: &str) -> Range<usize> {
         self.node.attribute_node(attribute).map_or_else(|| self.bytes(), |attribute| attribute.range_value())
     }
 
-    /// A whole number, decimal or `0x…`.
+    /// Parses an attribute as a whole number, decimal or `0x…`.
     pub fn integer(self, attribute: &str) -> Result<Option<i64>> {
         let Some(text) = self.text(attribute) else { return Ok(None) };
         let trimmed = text.trim();
         let read = match trimmed.strip_prefix("0x").or_else(|| trimmed.strip_prefix("0X")) {
-            // Ids of 64 bits do not matter here, only that they are numbers.
+            // Hexadecimal ids of 64 bits are only checked to be numbers; their value is not used.
             Some(hex) => i64::from_str_radix(hex, 16).ok(),
             None => trimmed.parse().ok(),
         };
@@ -73,12 +73,12 @@ impl<'a> Element<'a> {
         })
     }
 
-    /// A whole number that is not negative; negative ones mean that it is unknown.
+    /// Parses an attribute as a non-negative number; negative values mean unknown.
     pub fn index(self, attribute: &str) -> Result<Option<u32>> {
         Ok(self.integer(attribute)?.and_then(|n| u32::try_from(n).ok()))
     }
 
-    /// A number of links or lanes: required, from 1 to 65535.
+    /// Parses a mandatory number of links or lanes, from 1 to 65535.
     pub fn count(self, attribute: &str) -> Result<u16> {
         self.required(attribute)?;
         let read = self.integer(attribute)?.and_then(|n| u16::try_from(n).ok()).filter(|&n| n > 0);
@@ -88,13 +88,13 @@ impl<'a> Element<'a> {
         })
     }
 
-    /// All attributes, to be carried through.
+    /// All attributes, to be passed through.
     pub fn facts(self) -> impl Iterator<Item = (Box<str>, Box<str>)> {
         self.node.attributes().map(|attribute| (attribute.name().into(), attribute.value().into()))
     }
 }
 
-/// At most the first 40 characters, for error messages.
+/// Truncates a text to 40 characters, for error messages.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {

@@ -1,4 +1,4 @@
-//! The links of a topology file, PCIe tree first, in the order in which they are numbered.
+//! Links of a topology file. The PCIe tree is numbered first.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::fabric::{FabricBuilder, Figures, HostId, LinkKind, LinkSpec, NodeId, 
 use crate::read::hardware::{self, C2C_HOP, NVLINK_DIRECT, NVLINK_HOP, PCIE_HOP, SOCKET_HOP};
 use crate::{Bandwidth, Picos};
 
-/// A link with its own bandwidth each way.
+/// A link with a bandwidth for each direction.
 fn spec(kind: LinkKind, lanes: u16, ways: [Option<Bandwidth>; 2], latency: Picos) -> LinkSpec {
     LinkSpec { kind, lanes, forward: ways[0], backward: ways[1], latency }
 }
@@ -41,7 +41,7 @@ fn cpu_of(found: &Found, device: usize) -> Option<usize> {
     Some(at)
 }
 
-/// `count` links of a bandwidth each.
+/// Total bandwidth of `count` links.
 fn bonded(count: u32, per_link: Bandwidth) -> Bandwidth {
     Bandwidth(per_link.0.saturating_mul(u64::from(count))).min(Bandwidth::MAX)
 }
@@ -50,12 +50,13 @@ fn lanes(count: u32) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// NVLink and xGMI: to the switch, to CPUs, between GPUs; all links between the same two devices bonded to one.
+/// Adds NVLink and xGMI links to the switch, to CPUs and between GPUs. All links between the same two devices are
+/// bonded into one.
 fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId, builder: &mut FabricBuilder) {
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     let mut to_switch: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
     let mut to_cpu: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
-    // Between GPUs, lower index first: links that each of the two lists.
+    // Between GPUs, lower index first: the links that each of the two lists.
     let mut between: BTreeMap<(usize, usize), [(u32, Bandwidth); 2]> = BTreeMap::new();
     let none = (0u32, Bandwidth(0));
     let bond = |entry: &mut (u32, Bandwidth), count: u16, per_link| {
@@ -89,7 +90,7 @@ fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId
             let (x, y) = (&builder.get(x).id, &builder.get(y).id);
             found.warnings.add(format!("{x} lists {there} NVLinks to {y}, and {y} lists {back} back"));
         }
-        // A side that lists none is taken to have what the other lists.
+        // If one side lists no links, those of the other side apply to both.
         let ways = match (there, back) {
             (0, _) => [bonded(back, back_each); 2],
             (_, 0) => [bonded(there, there_each); 2],
@@ -116,7 +117,7 @@ fn add_ports(found: &mut Found, vertices: &[Option<NodeId>], switch_host: HostId
     }
 }
 
-/// PCIe switches joined sideways, which NCCL takes for one place.
+/// Adds links between PCIe switches that are joined by `<pcilink>`, which NCCL treats as one location.
 fn add_pci_links(found: &mut Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     let mut joined = std::collections::BTreeSet::new();
@@ -134,7 +135,7 @@ fn add_pci_links(found: &mut Found, vertices: &[Option<NodeId>], builder: &mut F
     }
 }
 
-/// All pairs of sockets of a host; each direction at the rate of the socket that sends.
+/// Adds links between all pairs of sockets of a host, each direction at the rate of the sending socket.
 fn add_sockets(found: &Found, vertices: &[Option<NodeId>], builder: &mut FabricBuilder) {
     let mut sockets: BTreeMap<usize, Vec<(NodeId, Option<Bandwidth>)>> = BTreeMap::new();
     for (device, vertex) in found.devices.iter().zip(vertices) {

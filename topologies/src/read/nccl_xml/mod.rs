@@ -1,12 +1,12 @@
-//! NCCL's topology file: what `NCCL_TOPO_DUMP_FILE` writes and `NCCL_TOPO_FILE` reads, RCCL's variant of it, and the
-//! files that cloud vendors ship.
+//! Reader of NCCL topology files: the format that `NCCL_TOPO_DUMP_FILE` writes and `NCCL_TOPO_FILE` reads, RCCL's
+//! variant of it, and the files shipped by cloud vendors.
 //!
-//! The file is a tree of CPUs, PCIe switches, GPUs and NICs; NVLinks, xGMI and C2C are notes on the GPUs. Ids are given
-//! here: `gpu0` has `dev` 0, `cpu1` is NUMA node 1, and document order counts where the file gives no numbers. Ranks
-//! follow `rank`, else `dev`, else the document. All attributes stay on the devices, so that
-//! [`write::nccl_xml`](crate::write::nccl_xml) gives them back.
+//! The file is a tree of CPUs, PCIe switches, GPUs and NICs; NVLinks, xGMI and C2C are elements inside the GPUs. Ids
+//! are assigned here: `gpu0` has `dev` 0, `cpu1` is NUMA node 1, and document order is used if the file states no
+//! numbers. Ranks follow `rank`, otherwise `dev`, otherwise document order. All attributes are stored with the devices,
+//! so that [`write::nccl_xml`](crate::write::nccl_xml) can write them again.
 //!
-//! Files that NCCL's own small parser refuses (a prolog, tabs) are read with a warning.
+//! Files that NCCL's own minimal parser rejects (a prolog, tabs) are read with a warning.
 
 mod element;
 mod links;
@@ -26,16 +26,16 @@ use walk::{Device, Found};
 /// Reads a topology file.
 ///
 /// # Errors
-/// [`Error::Syntax`] where the text is not XML; [`Error::Invalid`] for another root than `<system>`, a bus id given
-/// twice, a number that is none, missing attributes; each with line and column.
+/// [`Error::Syntax`] if the text is not XML; [`Error::Invalid`] for a root other than `<system>`, a duplicate bus id,
+/// an invalid number, or missing attributes; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     parse_as(text, source, None)
 }
 
-/// Reads a topology file whose GPUs are of a model, where it does not say.
+/// Variant of [`parse`] with a GPU model for files that do not state it.
 ///
 /// # Errors
-/// As [`parse`], and [`Error::Request`] where the file says another model or capability.
+/// The errors of [`parse`], and [`Error::Request`] if the file states another model or capability.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -65,7 +65,7 @@ pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Res
     build(origin, found)
 }
 
-/// An XML error as ours.
+/// Converts an error of the XML parser.
 fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
     let position = error.pos();
     let line_start = origin
@@ -75,18 +75,18 @@ fn not_xml(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
         .nth((position.row as usize).wrapping_sub(2))
         .unwrap_or_default();
     let at = match error {
-        // The parser gives these no place: what is missing is missing at the end.
+        // The parser gives no location for these errors; the missing part is missing at the end.
         roxmltree::Error::UnexpectedEndOfStream | roxmltree::Error::UnclosedRootNode => origin.text.trim_end().len(),
         _ => line_start + position.col.saturating_sub(1) as usize,
     };
     let message = error.to_string();
-    // The place is said in front; the words of the parser end with it again.
+    // The location is reported separately, so it is removed from the parser's message.
     let suffix = format!(" at {position}");
     let message = message.strip_suffix(suffix.as_str()).unwrap_or(&message);
     origin.syntax(at..at, format!("not well-formed XML: {message}"))
 }
 
-/// Warns of what this reader takes and NCCL's does not.
+/// Adds warnings about constructs that this reader accepts and NCCL's rejects.
 fn what_nccl_refuses(origin: Origin<'_>, found: &mut Found) {
     let text = origin.text;
     if text.starts_with('\u{feff}') || text.trim_start_matches('\u{feff}').starts_with("<?xml") {
@@ -97,7 +97,7 @@ fn what_nccl_refuses(origin: Origin<'_>, found: &mut Found) {
     }
 }
 
-/// The second pass: ids, vertices, links, ranks.
+/// Second pass: ids, devices, links, ranks.
 fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
     let gone = found.flatten();
     let mut builder = FabricBuilder::new(&origin.stem());
@@ -145,7 +145,7 @@ fn build(origin: Origin<'_>, mut found: Found) -> Result<Fabric> {
     Ok(builder.finish())
 }
 
-/// The ids of all devices that are not gone.
+/// The ids of all devices that were not merged.
 fn ids(found: &Found, gone: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
     let several = found.hosts.len() > 1;
     let mut ids = FxHashMap::default();
@@ -170,7 +170,7 @@ fn ids(found: &Found, gone: &FxHashSet<usize>) -> FxHashMap<usize, Box<str>> {
     ids
 }
 
-/// GPUs by `rank` where all have one and no two the same, else by host and `dev`, else as they come.
+/// Orders GPUs by `rank` if all have distinct ones, otherwise by host and `dev`, otherwise in document order.
 fn rank_order(devices: &[Device], vertices: &[Option<NodeId>]) -> Vec<NodeId> {
     let ranks: Vec<(&Device, NodeId)> = devices
         .iter()

@@ -1,19 +1,20 @@
-//! A look at the tags before they are parsed.
+//! Scan of the tags before parsing, which rejects hostile files.
 //!
-//! The XML parser compares every attribute of an element with every other and hands namespaces down to every element, so
-//! that a megabyte of either takes it many seconds. No topology file has namespaces, and NCCL itself takes 16 attributes.
+//! The XML parser compares each attribute of an element with every other and passes namespaces on to every element; a
+//! megabyte of either would keep it busy for many seconds. Topology files have no namespaces, and NCCL itself accepts
+//! 16 attributes.
 
 use crate::error::{Origin, Result};
 
-/// Most attributes of an element that are read.
+/// Maximum number of attributes of an element.
 const MOST_ATTRIBUTES: usize = 64;
 
-/// Refuses elements with more attributes than any topology has, and namespaces.
+/// Returns an error for namespaces and for elements with more attributes than any topology has.
 pub(super) fn refuse_hostile(origin: Origin<'_>) -> Result<()> {
     let mut rest = origin.text;
     while let Some(open) = rest.find('<') {
         let tag = rest.get(open..).unwrap_or_default();
-        // What may hold signs of its own, and what ends it.
+        // Constructs that may contain markup characters, and their terminators.
         let end =
             [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")].iter().find(|(start, _)| tag.starts_with(start));
         let length = match end {
@@ -35,7 +36,7 @@ pub(super) fn refuse_hostile(origin: Origin<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The length of a tag; calls `attribute` with place, text before the `=` and number of each attribute.
+/// The length of a tag. Calls `attribute` with position, text before the `=` and index of each attribute.
 fn tag_length(tag: &str, mut attribute: impl FnMut(usize, &str, usize) -> Result<()>) -> Result<usize> {
     let mut quote = None;
     let mut count = 0;
@@ -45,7 +46,7 @@ fn tag_length(tag: &str, mut attribute: impl FnMut(usize, &str, usize) -> Result
             (Some(open), c) => quote = if c == open { None } else { quote },
             (None, '"' | '\'') => quote = Some(c),
             (None, '>') => return Ok(at + 1),
-            // A tag in a tag: the parser will say so.
+            // A tag inside a tag; the parser reports this error.
             (None, '<') => return Ok(at),
             (None, '=') => {
                 count += 1;

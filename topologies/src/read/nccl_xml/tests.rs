@@ -1,10 +1,10 @@
-//! Real topology files, and small ones for what those do not show.
+//! Tests with real topology files, and with small ones for what those do not cover.
 
 use super::*;
 use crate::fabric::{Figures, LinkKind};
 use crate::{Bandwidth, Picos};
 
-/// Every topology file that the tests know.
+/// Every topology file of the test data.
 const FILES: [(&str, &str); 7] = [
     ("h200-node", include_str!("../../../../tests/data/topologies/h200-node.xml")),
     ("aws-p4d", include_str!("../../../../tests/data/topologies/aws_p4d-24xl-topo.xml")),
@@ -24,7 +24,7 @@ fn count(fabric: &Fabric, kind: NodeKind) -> usize {
     fabric.nodes().filter(|(_, node)| node.kind == kind).count()
 }
 
-/// Kind, lanes, GB/s and latency of the one link between two devices.
+/// Kind, lanes, bandwidth in GB/s and latency of the one link between two devices.
 fn link(fabric: &Fabric, name: &str) -> (LinkKind, u16, Option<f64>, Picos) {
     let found = fabric.find_link(name).unwrap();
     assert_eq!(found.len(), 1, "{name}");
@@ -33,8 +33,8 @@ fn link(fabric: &Fabric, name: &str) -> (LinkKind, u16, Option<f64>, Picos) {
 }
 
 #[test]
-fn every_real_file_reads_as_counted_by_hand() {
-    // GPUs, NICs, CPUs, PCIe switches, NVSwitches; then warnings.
+fn real_files_match_counts_made_by_hand() {
+    // Numbers of GPUs, NICs, CPUs, PCIe switches and NVSwitches; then of warnings.
     let expected = [
         ("h200-node", [8, 1, 1, 0, 1], 0),
         ("aws-p4d", [8, 4, 2, 4, 0], 1),
@@ -51,14 +51,14 @@ fn every_real_file_reads_as_counted_by_hand() {
         assert_eq!(fabric.warnings().len(), warnings, "{name}: {:?}", fabric.warnings());
         assert_eq!(fabric.gpus().len(), 8);
         let sockets = counts[2];
-        // Everything but CPUs and the NVSwitch hangs on one PCIe link; all pairs of sockets; NVLink to the switch.
+        // One PCIe link for every device except CPUs and NVSwitch; all pairs of sockets; NVLink to the switch.
         let links = (counts[0] + counts[1] + counts[3]) + sockets * (sockets - 1) / 2 + counts[4] * 8;
         assert_eq!(fabric.link_count(), 2 * links, "{name}");
     }
 }
 
 #[test]
-fn h200_node_has_nccls_figures() {
+fn h200_node_has_the_expected_links_and_attributes() {
     let fabric = read("h200-node");
     assert_eq!(link(&fabric, "gpu3->nvswitch0"), (LinkKind::Nvlink, 18, Some(450.0), Picos(250_000)));
     assert_eq!(link(&fabric, "nvswitch0->gpu3"), (LinkKind::Nvlink, 18, Some(450.0), Picos(250_000)));
@@ -76,7 +76,7 @@ fn h200_node_has_nccls_figures() {
 }
 
 #[test]
-fn two_level_broadcom_switches_are_one() {
+fn two_level_broadcom_switches_are_merged() {
     // Generation 5: an upper switch with a lower one for the GPU and one for the NIC.
     let oci = read("oci-h100");
     let up = |fabric: &Fabric, id: &str| -> String {
@@ -89,7 +89,7 @@ fn two_level_broadcom_switches_are_one() {
         ("pcie_switch0".into(), "pcie_switch0".into(), "pcie_switch0".into())
     );
     assert_eq!(link(&oci, "pcie_switch0->cpu0"), (LinkKind::Pcie, 16, Some(8.0), Picos(250_000)));
-    // Generation 4: NVIDIA's own switch below the two levels stays, and dev 2 and 3 come in another order.
+    // Generation 4: NVIDIA's own switch below the two levels stays, and dev 2 and 3 are in another order.
     let dgx = read("dgx-a100");
     assert_eq!(up(&dgx, "nic0"), "pcie_switch0");
     assert_eq!(up(&dgx, &up(&dgx, "gpu0")), "pcie_switch0");
@@ -99,7 +99,8 @@ fn two_level_broadcom_switches_are_one() {
     assert_eq!(link(&dgx, "cpu3->cpu7"), (LinkKind::Upi, 1, Some(16.0), Picos(120_000)));
 }
 
-/// Two V100 joined by two NVLinks, one of them with a link to its POWER CPU and one with C2C, besides Shanghai's socket.
+/// Two V100 joined by two NVLinks, one of them with a link to its POWER CPU and one with C2C; the other socket is
+/// Zhaoxin's.
 const ODD: &str = r#"<?xml version="1.0"?>
 <system version="1">
 	<cpu numaid="0" arch="ppc64">
@@ -124,7 +125,7 @@ const ODD: &str = r#"<?xml version="1.0"?>
 </system>"#;
 
 #[test]
-fn links_to_peers_cpus_and_c2c() {
+fn peer_cpu_and_c2c_links_are_read() {
     let fabric = parse(ODD, "dir/odd.xml").unwrap();
     assert_eq!(fabric.name(), "odd");
     let ranks: Vec<&str> = fabric.gpus().iter().map(|&gpu| &*fabric.node(gpu).id).collect();
@@ -145,7 +146,7 @@ fn links_to_peers_cpus_and_c2c() {
 }
 
 #[test]
-fn amd_gpus_and_xgmi() {
+fn amd_gpus_are_joined_by_xgmi() {
     let text = r#"<system version="2"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="17">
         <pci busid="0021:00:00.0" class="0x120000" vendor="0x1002" device="0x74a1" link_speed="32.0 GT/s PCIe" link_width="16">
         <gpu dev="1" sm="304" gcn="gfx942" arch="38911" rank="0" gdr="1"><xgmi target="0011:00:00.0" count="1" tclass="0x120000"/></gpu></pci>
@@ -160,7 +161,7 @@ fn amd_gpus_and_xgmi() {
 }
 
 #[test]
-fn hosts_of_an_nvlink_domain_share_the_switch() {
+fn hosts_of_an_nvlink_domain_share_one_nvswitch() {
     let host = |hash: &str| {
         format!(
             r#"<cpu host_hash="{hash}" numaid="0" arch="arm64"><pci busid="0000:01:00.0" class="0x030200" link_speed="32 GT/s" link_width="16">
@@ -175,7 +176,7 @@ fn hosts_of_an_nvlink_domain_share_the_switch() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_a_message_and_a_location() {
     let pci = r#"<pci busid="1" class="0x030200" link_speed="8 GT/s" link_width="16""#;
     let in_cpu = |inner: &str| format!("<system version=\"1\">\n<cpu numaid=\"0\">\n{inner}\n</cpu></system>");
     let in_gpu = |inner: &str| in_cpu(&format!("{pci}><gpu dev=\"0\">\n{inner}\n</gpu></pci>"));
@@ -203,7 +204,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn deep_and_wide_files_are_refused_or_read_quickly() {
+fn deep_and_wide_files_are_rejected_or_read_quickly() {
     let deep = |tag: &str, n: usize| {
         format!(
             "<system><cpu>{}{}</cpu></system>",

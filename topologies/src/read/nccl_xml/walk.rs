@@ -1,4 +1,5 @@
-//! First pass over a topology file: the tree of CPUs, PCIe switches, GPUs and NICs, and the notes of other links.
+//! First pass over a topology file: the tree of CPUs, PCIe switches, GPUs and NICs, and the elements that describe
+//! other links.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,42 +14,42 @@ use crate::gpus::{self, GpuModel};
 use crate::read::hardware;
 use crate::read::warnings::Warnings;
 
-/// Deepest nesting that is read; real machines stay below ten.
+/// Maximum nesting depth; real machines have less than ten levels.
 const DEEPEST: usize = 64;
 
-/// Most sockets of one host: they are joined pair by pair.
+/// Maximum number of sockets of one host, since each pair of them gets a link.
 const MOST_SOCKETS: usize = 256;
 
-/// A device of the tree. Parents come before their children.
+/// A device of the tree. Parents precede their children.
 pub(super) struct Device {
     pub kind: NodeKind,
     /// Index of its host.
     pub host: usize,
-    /// The device above it, and the link there; CPUs have none.
+    /// Its parent device and the link to it; `None` for CPUs.
     pub up: Option<(usize, Uplink)>,
     /// Attributes of its elements.
     pub facts: Vec<(Box<str>, Box<str>)>,
     pub figures: Figures,
-    /// The number that the file gives it: `dev` of a GPU or NIC, `numaid` of a CPU.
+    /// Its number in the file: `dev` of a GPU or NIC, `numaid` of a CPU.
     pub number: Option<u32>,
     pub rank: Option<u32>,
-    /// Vendor, device, subsystem vendor and subsystem device joined; 0 where unknown.
+    /// Vendor, device, subsystem vendor and subsystem device joined to 64 bits; 0 for unknown parts.
     pub pci_id: u64,
     pub bytes: Range<usize>,
 }
 
-/// A PCIe link upwards.
+/// A PCIe link to the parent.
 #[derive(Clone, Copy)]
 pub(super) struct Uplink {
     pub bandwidth: Option<Bandwidth>,
     pub lanes: u16,
 }
 
-/// What a GPU's high-speed link leads to.
+/// Target of a GPU's NVLink or xGMI.
 pub(super) enum Target {
     Switch,
     Cpu,
-    /// The GPU of this bus id.
+    /// The GPU with this bus id.
     Gpu(String),
 }
 
@@ -60,30 +61,30 @@ pub(super) struct Port {
     pub per_link: Bandwidth,
 }
 
-/// What the first pass finds.
+/// Results of the first pass.
 #[derive(Default)]
 pub(super) struct Found {
     /// `host_hash` of each host.
     pub hosts: Vec<String>,
     pub devices: Vec<Device>,
     pub ports: Vec<Port>,
-    /// GPUs with NVLink-C2C to their CPU, the bandwidth and the links.
+    /// GPUs with NVLink-C2C to their CPU: device, total bandwidth, number of links.
     pub c2c: Vec<(usize, Bandwidth, u16)>,
-    /// PCIe switches joined sideways: the switch and the bus id of the other.
+    /// Peer links of PCIe switches: the switch and the bus id of the other one.
     pub pci_links: Vec<(usize, String)>,
     /// PCI devices by host and bus id.
     pub by_bus: FxHashMap<(usize, String), usize>,
-    /// GPUs that were named by their PCI class alone.
+    /// Number of GPUs identified by their PCI class only.
     pub bare_gpus: usize,
     pub warnings: Warnings,
-    /// The model that a user names.
+    /// The GPU model named by the user.
     pub named: Option<&'static GpuModel>,
     known_hosts: FxHashMap<String, usize>,
     sockets: Vec<usize>,
 }
 
 impl Found {
-    /// Reads everything below `<system>`.
+    /// Reads all elements below `<system>`.
     pub fn walk(system: Element<'_>, named: Option<&'static GpuModel>) -> Result<Self> {
         let mut found = Self { named, ..Self::default() };
         for child in system.children() {
@@ -147,7 +148,7 @@ impl Found {
         for child in element.children() {
             match child.name() {
                 "pci" => self.pci(child, cpu, 1)?,
-                // No PCIe device is known: nothing limits the way to the CPU.
+                // No PCIe device is known, so the link to the CPU is unlimited.
                 "nic" => self.nic(child, cpu, Uplink { bandwidth: None, lanes: 1 }, &[], 0)?,
                 other => self.ignored(child, other, "cpu"),
             }
@@ -223,7 +224,7 @@ impl Found {
         Ok(())
     }
 
-    /// The link of a `<pci>` to what is above it: its own width and speed, as NCCL reads them.
+    /// The link of a `<pci>` to its parent: its own width and speed, as NCCL reads them.
     fn uplink(&mut self, element: Element<'_>) -> Result<Uplink> {
         let width = match element.integer("link_width")? {
             None | Some(0) => 16,
@@ -307,7 +308,7 @@ impl Found {
         let host = self.devices.get(parent).map_or(0, |device| device.host);
         for net in element.children() {
             match net.name() {
-                // A part of a fused device, which stands elsewhere.
+                // A part of a fused device that is listed elsewhere.
                 "net" if net.integer("net")? == Some(0) => {}
                 "net" => {
                     if net.text("dev").is_none() {
@@ -343,7 +344,7 @@ impl Found {
                         bytes: net.bytes(),
                     });
                 }
-                // Other ways into the same device, of later versions.
+                // Other interfaces to the same device, in later NCCL versions.
                 "gin" | "rma" => {}
                 other => self.ignored(net, other, "nic"),
             }
@@ -351,12 +352,12 @@ impl Found {
         Ok(())
     }
 
-    /// Joins two-level Broadcom switches to one, as NCCL does. Returns the devices that are gone.
+    /// Merges two-level Broadcom switches into one, as NCCL does. Returns the devices that were merged away.
     pub fn flatten(&mut self) -> FxHashSet<usize> {
         let mut gone = FxHashSet::default();
         for i in 0..self.devices.len() {
             let Some((mut parent, up)) = self.devices.get(i).and_then(|device| device.up) else { continue };
-            // Parents come first, so that one step leads past a switch that is gone.
+            // Parents precede children, so one step is enough to skip a merged switch.
             if let (true, Some((above, _))) = (gone.contains(&parent), self.devices.get(parent).and_then(|p| p.up)) {
                 parent = above;
             }
@@ -375,7 +376,7 @@ impl Found {
     }
 }
 
-/// The bandwidth of a `<c2c>`: `bw` in MB/s a link, times the links.
+/// The bandwidth of a `<c2c>`: `bw` in MB/s per link times the number of links.
 fn c2c_bandwidth(element: Element<'_>, count: u16) -> Result<Bandwidth> {
     element.required("bw")?;
     let each = element.integer("bw")?.and_then(|mbps| u64::try_from(mbps).ok()).unwrap_or_default();
@@ -387,7 +388,7 @@ fn c2c_bandwidth(element: Element<'_>, count: u16) -> Result<Bandwidth> {
     Ok(bandwidth)
 }
 
-/// The four ids of a PCI device joined.
+/// Joins the four ids of a PCI device to 64 bits.
 fn pci_id(element: Element<'_>) -> Result<u64> {
     let mut id = 0;
     for attribute in ["vendor", "device", "subsystem_vendor", "subsystem_device"] {
@@ -396,7 +397,7 @@ fn pci_id(element: Element<'_>) -> Result<u64> {
     Ok(id)
 }
 
-/// What a `<pci>` without `<gpu>` or `<nic>` is; `None` for devices that are no part of a fabric.
+/// The kind of a `<pci>` without `<gpu>` or `<nic>`; `None` for devices that do not belong to a fabric.
 fn kind_of_class(element: Element<'_>, class: &str, pci_id: u64) -> Result<Option<NodeKind>> {
     const AMD: u64 = 0x1002;
     let vendor = pci_id >> 48;
@@ -414,12 +415,12 @@ fn kind_of_class(element: Element<'_>, class: &str, pci_id: u64) -> Result<Optio
     })
 }
 
-/// What the PCI ids and the attributes of a `<gpu>` say.
+/// Figures from the PCI ids and the attributes of a `<gpu>`.
 fn gpu_figures(pci_id: u64, sm: Option<u32>, gcn: Option<u32>) -> GpuFigures {
     let known = gpus::of_pci_id(pci_id);
     GpuFigures {
         model: known.map(|gpu| gpu.name.clone()),
-        // RCCL's `sm` counts compute units, and its `gcn` is the architecture.
+        // In RCCL, `sm` is the number of compute units and `gcn` the architecture.
         compute_capability: gcn.or(sm).or_else(|| known.map(|gpu| gpu.compute_capability)),
         sm_count: gcn.and(sm),
         ..GpuFigures::default()

@@ -1,25 +1,25 @@
-//! NVLink domains of a matrix: GPUs on an NVSwitch, or links from GPU to GPU.
+//! NVLink domains of a matrix: GPUs on an NVSwitch, or direct links between GPUs.
 
 use std::collections::BTreeMap;
 
 use crate::gpus::Evidence;
 
-/// Most NVLinks of a GPU that links from GPU to GPU share out (H100, B200).
+/// Maximum number of NVLinks of a GPU (H100, B200) that direct links to its peers share.
 const MOST_NVLINKS: u64 = 18;
 
 /// GPUs that reach each other over NVLink.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Domain {
-    /// On an NVSwitch: each GPU, and its links to it.
+    /// GPUs on an NVSwitch, with the number of links of each.
     Switched(Vec<(usize, u16)>),
-    /// By links between two GPUs each.
+    /// Pairs of GPUs with direct links, and their number.
     Direct(Vec<(usize, usize, u16)>),
 }
 
-/// NVLinks of a pair of GPUs, by their indices.
+/// Number of NVLinks of pairs of GPUs, given by their indices.
 pub(super) type Counts = [(usize, usize, u16)];
 
-/// The domains of these GPUs; those without NVLinks are in none.
+/// The domains of these GPUs; GPUs without NVLinks are in none.
 pub(super) fn of(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
     let linked: Vec<(usize, usize, u16)> = counts.iter().copied().filter(|&(_, _, count)| count > 0).collect();
     let mut domain_of: BTreeMap<usize, usize> = gpus.iter().map(|&gpu| (gpu, gpu)).collect();
@@ -40,9 +40,10 @@ pub(super) fn of(gpus: &[usize], counts: &Counts) -> Vec<Domain> {
         .collect()
 }
 
-/// The links of each GPU to the NVSwitch that joins them all, if these pairs are on one: every two are joined, each by as
-/// many links as the one of the two that has fewer, and the links of all pairs are more than a GPU has. Two GPUs with all
-/// links between them are on a switch where they are the only ones; several such pairs have bridges.
+/// The number of links of each GPU to a common NVSwitch; `None` if the pairs are not on one. They are if every two GPUs
+/// are joined, each pair by the smaller number of links of its two GPUs, and the links of all pairs exceed those of a
+/// GPU. Two GPUs with all their links between them are on a switch if they are the only domain; several such pairs have
+/// bridges.
 fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
     for &(a, b, count) in pairs {
@@ -60,7 +61,7 @@ fn switched(pairs: &Counts, alone: bool) -> Option<Vec<(usize, u16)>> {
     (all_joined && as_the_lesser && too_many_for_direct_links).then(|| links.into_iter().collect())
 }
 
-/// What the counts show of the GPUs: the links of the one that has most.
+/// Evidence from the link counts: the number of links of the GPU with the most, and whether they are bridges.
 pub(super) fn evidence(counts: &Counts) -> Evidence {
     let mut gpus: Vec<usize> = counts.iter().flat_map(|&(a, b, _)| [a, b]).collect();
     gpus.sort_unstable();

@@ -1,4 +1,4 @@
-//! What the text around a matrix says of the GPUs: the table of plain `nvidia-smi` (names, bus ids, memory), the list of
+//! GPUs named in the text around a matrix: the table of plain `nvidia-smi` (names, bus ids, memory), the list of
 //! `nvidia-smi -L`, environment dumps, headers of nccl-tests.
 
 use rustc_hash::FxHashMap;
@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::Bytes;
 use crate::gpus::{GpuModel, name};
 
-/// What the text says of a GPU.
+/// Facts that the text states about a GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listed {
     /// Name without the vendor.
@@ -16,7 +16,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// The model, if the name is known; one that a table cut short is told by its memory.
+    /// The model, if the name is known; a truncated name is disambiguated by memory size.
     pub fn known(&self) -> Option<&'static GpuModel> {
         let off = |model: &&GpuModel| match (self.memory, model.memory) {
             (Some(seen), Some(own)) => seen.0.abs_diff(own.0),
@@ -30,17 +30,17 @@ impl Listed {
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     by_index: FxHashMap<u32, Listed>,
-    /// The one GPU that the text names without saying which.
+    /// The only GPU that the text names, if it states no index.
     any: Option<Listed>,
 }
 
 impl Listing {
-    /// What the text says of the GPU of this index.
+    /// The GPU with this index.
     pub fn of(&self, index: u32) -> Option<&Listed> {
         self.by_index.get(&index).or(self.any.as_ref())
     }
 
-    /// Everything that a text says.
+    /// Collects all GPUs that a text names.
     pub fn read(text: &str) -> Self {
         let mut by_index = table(text);
         for line in text.lines() {
@@ -60,7 +60,7 @@ fn without_vendor(name: &str) -> String {
     name.trim_start_matches("NVIDIA ").trim().to_owned()
 }
 
-/// The GPUs of a line like `GPU 0,1: NVIDIA H200 (UUID: …)`.
+/// Parses the GPUs of a line like `GPU 0,1: NVIDIA H200 (UUID: …)`.
 fn listed(line: &str) -> Vec<(u32, String)> {
     let Some((numbers, name)) = line.trim_start().strip_prefix("GPU ").and_then(|rest| rest.split_once(':')) else {
         return Vec::new();
@@ -73,7 +73,7 @@ fn listed(line: &str) -> Vec<(u32, String)> {
     indices.map(|index| (index, name.clone())).collect()
 }
 
-/// The GPUs of the table of plain `nvidia-smi`, by index.
+/// Parses the GPUs of the table of plain `nvidia-smi`, by index.
 fn table(text: &str) -> FxHashMap<u32, Listed> {
     let mut listed: FxHashMap<u32, Listed> = FxHashMap::default();
     let mut last = None;
@@ -81,7 +81,7 @@ fn table(text: &str) -> FxHashMap<u32, Listed> {
         let mut cells = line.split('|').skip(1);
         let (first, second) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
         let (index, name) = first.trim_start().split_once(char::is_whitespace).unwrap_or_default();
-        // The name ends where the padding starts.
+        // The name ends at the padding.
         let name = name.trim_start().split("  ").next().unwrap_or_default().trim();
         let is_name = name.starts_with("NVIDIA ") || !name::find(name).is_empty();
         if let (Ok(index), true) = (index.parse::<u32>(), is_name) {

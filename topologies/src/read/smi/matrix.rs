@@ -1,4 +1,4 @@
-//! The matrix of `nvidia-smi topo -m` as a table of relations, wherever in a text it stands.
+//! Parser of the matrix of `nvidia-smi topo -m`, which may be anywhere in a text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,15 +8,15 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Origin, Result};
 
-/// Most columns of a matrix; the largest hosts have some forty.
+/// Maximum number of columns of a matrix; the largest hosts have about forty.
 const MOST: usize = 1024;
 
-/// How two devices are connected, nearest first.
+/// Relation between two devices, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
     /// `X`: the device itself.
     Oneself,
-    /// `NV#`: this many bonded NVLinks.
+    /// `NV#`: this number of bonded NVLinks.
     NvLink(u16),
     /// `PIX`: one PCIe switch.
     OneSwitch,
@@ -38,7 +38,7 @@ impl Relation {
             "PXB" => Self::Switches,
             "PHB" => Self::HostBridge,
             "NODE" => Self::Node,
-            // `SOC` is what versions before 390 printed.
+            // Versions before 390 printed `SOC`.
             "SYS" | "SOC" => Self::System,
             _ => Self::NvLink(cell.strip_prefix("NV")?.parse().ok().filter(|&count| count > 0)?),
         })
@@ -62,18 +62,18 @@ impl fmt::Display for Relation {
 /// A device of the matrix.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Device {
-    /// As the matrix heads its column.
+    /// Label of its column.
     pub label: String,
     pub is_gpu: bool,
-    /// The number in the label, where there is one.
+    /// The number in the label, if any.
     pub number: Option<u32>,
-    /// The name that the NIC legend gives it, or the label where that is a name itself (`mlx5_0`).
+    /// The name in the NIC legend, or the label if it is itself a name (`mlx5_0`).
     pub name: Option<String>,
-    /// Cores near it.
+    /// Cores near the device.
     pub cpu_affinity: Option<String>,
-    /// First NUMA node near it.
+    /// First NUMA node near the device.
     pub numa: Option<i32>,
-    /// Whether its memory is a NUMA node (GPUs joined to Grace).
+    /// True if its memory is a NUMA node (GPUs attached to Grace).
     pub memory_is_numa: bool,
 }
 
@@ -81,26 +81,27 @@ pub(super) struct Device {
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
     pub devices: Vec<Device>,
-    /// Relations of a row and a column; either way round is given, or none where rows are missing.
+    /// Relations by row and column, lower index first. One of the two cells suffices; both are missing for two devices
+    /// without rows.
     relations: FxHashMap<(usize, usize), Relation>,
     /// Labels of columns that have no row.
     pub without_row: Vec<String>,
 }
 
 impl Matrix {
-    /// How two devices are connected, where the text says.
+    /// The relation between two devices; `None` if the text does not state it.
     pub fn relation(&self, a: usize, b: usize) -> Option<Relation> {
         self.relations.get(&(a.min(b), a.max(b))).copied()
     }
 }
 
-/// Cells of `nvidia-smi topo -p2p`: what peers may do, not how they are joined.
+/// Cells of `nvidia-smi topo -p2p`, which show peer-to-peer capabilities and not the topology.
 const P2P_CELLS: [&str; 7] = ["OK", "CNS", "GNS", "TNS", "NS", "DR", "U"];
 
-/// A word of a line and where it stands.
+/// A word of a line and its byte range.
 type Word<'a> = (&'a str, Range<usize>);
 
-/// The words of a line that starts at a byte of the text.
+/// The words of a line that starts at byte `start` of the text.
 fn words(line: &str, start: usize) -> Vec<Word<'_>> {
     line.split_whitespace()
         .map(|word| {
@@ -110,16 +111,16 @@ fn words(line: &str, start: usize) -> Vec<Word<'_>> {
         .collect()
 }
 
-/// The number of `GPU7` or `NIC3`.
+/// The number in a label like `GPU7` or `NIC3`.
 fn number(label: &str, prefix: &str) -> Option<u32> {
     let digits = label.strip_prefix(prefix)?;
     if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// The escape character as editors, terminals and logs print it.
+/// Notations of the escape character in editors, terminals and logs.
 const WRITTEN_ESCAPES: [&str; 7] = ["\u{1b}", "^[", "\\033", "\\x1b", "\\u001b", "\\e", "␛"];
 
-/// The bytes of each colour sequence (`[4m`, `[0;1m`) that lost its escape character, or has it in letters.
+/// Byte ranges of the colour sequences (`[4m`, `[0;1m`) whose escape character is missing or spelled out.
 fn bare_sequences(text: &str) -> Vec<Range<usize>> {
     let sequences = text.match_indices('[').filter_map(|(at, _)| {
         let rest = text.get(at + 1..)?;
@@ -141,8 +142,8 @@ fn bare_sequences(text: &str) -> Vec<Range<usize>> {
     sequences.collect()
 }
 
-/// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, so that places stay right; colours (`[4m`) also where
-/// the escape character was lost on the way.
+/// Replaces terminal escape sequences (`ESC [ … letter`) by spaces, which preserves byte offsets. Colour sequences
+/// (`[4m`) are replaced even if the escape character is missing.
 pub(in crate::read) fn without_escapes(text: &str) -> Cow<'_, str> {
     let text = match bare_sequences(text) {
         bare if bare.is_empty() => Cow::Borrowed(text),
@@ -175,7 +176,7 @@ pub(in crate::read) fn without_escapes(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The lines of a text with the byte where each starts.
+/// The lines of a text with the byte offset of each.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = 0;
     text.split_inclusive('\n').map(move |line| {
@@ -185,25 +186,25 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether words are the line that names the columns: `GPU0 GPU1 … CPU Affinity`.
+/// Returns true for the words of the line that names the columns: `GPU0 GPU1 … CPU Affinity`.
 fn is_header(words: &[Word<'_>]) -> bool {
     let gpu = |word: Option<&Word<'_>>| word.is_some_and(|(word, _)| number(word, "GPU").is_some());
     gpu(words.first()) && words.get(1).is_none_or(|(word, _)| Relation::read(word).is_none())
 }
 
-/// Whether words are a row: a label and a relation.
+/// Returns true for the words of a row: a label followed by a relation.
 fn is_row(words: &[Word<'_>]) -> bool {
     matches!(words, [(label, _), (cell, _), ..] if label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && Relation::read(cell).is_some())
 }
 
-/// Whether a line is the header or a row of a matrix.
+/// Returns true if a line is the header or a row of a matrix.
 pub(in crate::read) fn belongs_to_matrix(line: &str) -> bool {
     let words = words(line, 0);
     is_header(&words) || is_row(&words)
 }
 
-/// Finds and reads the matrix in a text that has no escape sequences.
+/// Finds and parses the matrix in a text without escape sequences.
 pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
     let mut rest = lines(origin.text);
     let header = loop {
@@ -254,7 +255,7 @@ pub(super) fn read(origin: Origin<'_>) -> Result<Matrix> {
     Ok(matrix)
 }
 
-/// The name that a line like `NIC0: mlx5_0` gives a device, wherever it stands and whatever follows it.
+/// Parses a legend line like `NIC0: mlx5_0`, which may be anywhere and may be followed by other text.
 fn legend<'a>(label: &'a str, cells: &[Word<'a>]) -> Option<(&'a str, &'a str)> {
     let (label, name) = match (label.strip_suffix([':', '=']), cells) {
         (Some(label), [(name, _), ..]) => (label, *name),
@@ -264,7 +265,7 @@ fn legend<'a>(label: &'a str, cells: &[Word<'a>]) -> Option<(&'a str, &'a str)> 
     Relation::read(name).is_none().then_some((label, name))
 }
 
-/// The labels of all lines that are rows.
+/// The labels of all rows.
 fn row_labels(text: &str) -> rustc_hash::FxHashSet<&str> {
     let rows = text.lines().filter_map(|line| {
         let words = words(line, 0);
@@ -274,7 +275,8 @@ fn row_labels(text: &str) -> rustc_hash::FxHashSet<&str> {
     rows.collect()
 }
 
-/// Whether a word is two or more names without a blank between them: labels of rows, or GPUs and NICs by number.
+/// Returns true if a word consists of two or more names without a space between them: labels of rows, or numbered GPUs
+/// and NICs.
 fn is_glued(word: &str, labels: &rustc_hash::FxHashSet<&str>) -> bool {
     let is_label = |part: &str| {
         labels.contains(part)
@@ -282,7 +284,7 @@ fn is_glued(word: &str, labels: &rustc_hash::FxHashSet<&str>) -> bool {
             || number(part, "NIC").is_some()
             || number(part, "mlx5_").is_some()
     };
-    // Where names can end, from the start of the word on.
+    // Positions at which names can end, from the start of the word.
     let mut ends = vec![0];
     for end in (1..=word.len()).filter(|&end| word.is_char_boundary(end)) {
         let is_end = |&start: &usize| word.get(start..end).is_some_and(is_label) && (start > 0 || end < word.len());
@@ -377,7 +379,7 @@ fn read_row(
     Ok(())
 }
 
-/// Every GPU needs its row; NICs without one are noted.
+/// Returns an error for a GPU without a row; records NICs without one.
 fn check_rows(origin: Origin<'_>, matrix: &mut Matrix, rows: &[bool], header: &[Word<'_>]) -> Result<()> {
     for (i, device) in matrix.devices.iter().enumerate() {
         if rows.get(i).copied().unwrap_or_default() {

@@ -1,21 +1,23 @@
-//! The matrix of `nvidia-smi topo -m`: relations between GPUs and NICs, from which a fabric is rebuilt.
+//! Reader of the matrix of `nvidia-smi topo -m`: relations between GPUs and NICs, from which a fabric is reconstructed.
 //!
-//! The matrix says how far apart devices are, not what stands between them, nor how fast anything is. What is rebuilt:
+//! The matrix states the proximity of devices, but neither the devices between them nor any rates. The reconstruction
+//! follows these rules:
 //!
-//! - **NVLink.** GPUs that reach each other over NVLink, each over the same count and over more links in all than any GPU
-//!   has (or 18), are on an NVSwitch; one without NVLinks leaves the others theirs. Otherwise links are direct.
-//! - **Grace.** GPUs whose memory is a NUMA node hang on their CPU by NVLink-C2C.
-//! - **PCIe.** `PIX` is a common switch, `PXB` switches below a common one, everything else goes through the CPU of the
-//!   NUMA node (`PHB` and `NODE` alike). NVLink hides what PCIe is between two GPUs: a GPU that shares a switch with no
-//!   NIC is put straight on its CPU.
-//! - **Sockets.** One per NUMA node, each joined to every other; where the matrix gives no affinity, devices that are `SYS`
-//!   apart are on different ones.
+//! - **NVLink.** GPUs are on an NVSwitch if every two are joined by equally many NVLinks, which for all pairs exceed
+//!   those of a GPU (18), or use all 18 for each pair. A GPU without NVLinks does not affect the others. Otherwise
+//!   links are direct.
+//! - **Grace.** GPUs whose memory is a NUMA node are attached to their CPU by NVLink-C2C.
+//! - **PCIe.** `PIX` is a common switch, `PXB` are switches below a common one, and all other pairs are joined through
+//!   the CPU of the NUMA node (`PHB` and `NODE` alike). NVLink hides the PCIe relation of two GPUs: a GPU that shares a
+//!   switch with no NIC is attached directly to its CPU.
+//! - **Sockets.** One per NUMA node, each joined to every other. If the matrix states no affinity, devices that are
+//!   `SYS` apart are on different sockets.
 //!
-//! Bandwidths follow from the GPU's generation: of the model that the user names, or the text around the matrix (the table
-//! of `nvidia-smi`, `nvidia-smi -L`, an environment dump), or else of what the number of NVLinks leaves possible. Each
-//! assumption becomes a warning of the fabric.
+//! Bandwidths follow from the generation of the GPUs. It is that of the model that the user names, or that the text
+//! around the matrix names (the table of `nvidia-smi`, `nvidia-smi -L`, an environment dump); otherwise it is inferred
+//! from the number of NVLinks. Each assumption becomes a warning of the fabric.
 //!
-//! The matrix may stand anywhere in a text: below the table of `nvidia-smi`, in a fence, with terminal colours.
+//! The matrix may be anywhere in a text: below the table of `nvidia-smi`, in a fenced block, with terminal colours.
 
 mod domains;
 mod listing;
@@ -31,17 +33,16 @@ use crate::gpus::GpuModel;
 /// Reads a matrix.
 ///
 /// # Errors
-/// [`Error::Syntax`](crate::Error::Syntax) where there is no matrix, its header is missing, or a row is too short;
-/// [`Error::Invalid`](crate::Error::Invalid) for unknown cells and two halves that contradict each other; each with line
-/// and column.
+/// [`Error::Syntax`](crate::Error::Syntax) if there is no matrix, its header is missing, or a row is too short;
+/// [`Error::Invalid`](crate::Error::Invalid) for unknown cells and contradicting halves; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Fabric> {
     parse_as(text, source, None)
 }
 
-/// Reads a matrix whose GPUs are of a model, where the text around it does not say.
+/// Variant of [`parse`] with a GPU model for texts that do not state it.
 ///
 /// # Errors
-/// As [`parse`], and [`Error::Request`](crate::Error::Request) where the text says another model.
+/// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.
 pub fn parse_as(text: &str, source: &str, gpu: Option<&'static GpuModel>) -> Result<Fabric> {
     let clean = without_escapes(text);
     let origin = Origin::new(source, &clean);

@@ -1,4 +1,4 @@
-//! From relations to a fabric.
+//! Reconstruction of a fabric from the relations of a matrix.
 
 use std::sync::Arc;
 
@@ -20,21 +20,22 @@ use crate::read::spec::DEFAULT_HOST;
 use crate::read::warnings::Warnings;
 use crate::{Bandwidth, Picos};
 
-/// What is assumed of a machine by the generation of its GPUs.
+/// Assumptions about a machine, by the generation of its GPUs.
 struct Generation {
     name: &'static str,
-    /// One NVLink, each direction, at its signalling rate.
+    /// Bandwidth of one NVLink in each direction, at its signalling rate.
     nvlink: Bandwidth,
-    /// A PCIe lane of the hosts that they came with; links have 16.
+    /// Bandwidth of a PCIe lane of the hosts of this generation; links have 16 lanes.
     pcie: Bandwidth,
-    /// Between sockets of those hosts, as NCCL takes it (see [`hardware::between_sockets`]); Graces have a link of their own.
+    /// Bandwidth between sockets of those hosts, as NCCL assumes it (see [`hardware::between_sockets`]); Graces have a
+    /// link of their own.
     sockets: Bandwidth,
-    /// NVLink-C2C between GPU and CPU, where GPUs hang on Grace.
+    /// Bandwidth of NVLink-C2C between GPU and CPU, if GPUs are attached to Grace.
     c2c: Option<Bandwidth>,
 }
 
 impl Generation {
-    /// Of a compute capability; where it is not known, as Ampere.
+    /// The generation of a compute capability; an unknown one is treated as Ampere.
     fn of(capability: Option<u32>, c2c: Option<Bandwidth>) -> Self {
         let (pcie, sockets) = match capability {
             Some(..=69) => (PCIE_3_LANE, 6),
@@ -54,7 +55,7 @@ impl Generation {
     }
 }
 
-/// Rebuilds the fabric.
+/// Reconstructs the fabric.
 pub(super) fn fabric(
     origin: Origin<'_>,
     matrix: &Matrix,
@@ -102,7 +103,7 @@ fn gpu_indices(matrix: &Matrix) -> Vec<usize> {
     (0..matrix.devices.len()).filter(|&i| matrix.devices.get(i).is_some_and(|device| device.is_gpu)).collect()
 }
 
-/// NVLink counts of all pairs of GPUs; 0 where there is none.
+/// Number of NVLinks of each pair of GPUs; 0 if there is none.
 fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
     let gpus = gpu_indices(matrix);
     let mut counts = Vec::with_capacity(gpus.len() * gpus.len() / 2);
@@ -118,7 +119,7 @@ fn nvlink_counts(matrix: &Matrix) -> Vec<(usize, usize, u16)> {
     counts
 }
 
-/// The generation by what is known of the GPUs: a model, or what their links leave possible.
+/// The generation of the GPUs, from their model or from the models that their links permit.
 fn generation_of(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuModel>) -> Generation {
     let numbers = gpu_indices(matrix).into_iter().filter_map(|i| matrix.devices.get(i)?.number);
     let named = gpu.or_else(|| numbers.into_iter().find_map(|number| listed.of(number)?.known()));
@@ -134,7 +135,7 @@ fn generation_of(matrix: &Matrix, listed: &Listing, gpu: Option<&'static GpuMode
     Generation::of(first.filter(|_| same), on_grace(candidates.first().copied().filter(|_| same)))
 }
 
-/// A vertex for each GPU and NIC, in the order of the columns.
+/// Adds a device for each GPU and NIC, in the order of the columns.
 fn add_devices(builder: &mut FabricBuilder, matrix: &Matrix, listed: &Listing) -> Vec<Option<NodeId>> {
     let host = builder.host(DEFAULT_HOST);
     let mut nics = 0;
@@ -175,7 +176,7 @@ fn gpu_figures(known: Option<&Listed>) -> Figures {
     })
 }
 
-/// Sets of devices that belong together, as a forest.
+/// Disjoint sets of devices (union-find).
 struct Sets(Vec<usize>);
 
 impl Sets {
@@ -185,7 +186,7 @@ impl Sets {
 
     fn root(&mut self, mut of: usize) -> usize {
         while let Some(&above) = self.0.get(of).filter(|&&above| above != of) {
-            // Halving the way keeps it short.
+            // Path halving keeps the path short.
             let further = self.0.get(above).copied().unwrap_or(above);
             if let Some(entry) = self.0.get_mut(of) {
                 *entry = further;
@@ -195,7 +196,7 @@ impl Sets {
         of
     }
 
-    /// Joins two sets under the smaller root, so that sets are named by their first member.
+    /// Joins two sets under the smaller root, so that a set is identified by its first member.
     fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
         if let Some(entry) = self.0.get_mut(a.max(b)) {
@@ -203,7 +204,7 @@ impl Sets {
         }
     }
 
-    /// Joins all pairs of devices that stand in one of these relations.
+    /// Joins all pairs of devices for whose relation `related` is true.
     fn join_related(&mut self, matrix: &Matrix, related: impl Fn(Relation) -> bool) {
         for a in 0..matrix.devices.len() {
             for b in a + 1..matrix.devices.len() {
@@ -215,13 +216,13 @@ impl Sets {
     }
 }
 
-/// The CPUs, and the one of each device.
+/// The CPUs, and the CPU of each device.
 struct Cpus {
     sockets: Vec<NodeId>,
     of: Vec<Option<NodeId>>,
 }
 
-/// One CPU for each NUMA node: devices nearer than `SYS`, and GPUs of the same affinity.
+/// Adds one CPU for each NUMA node, which consists of devices nearer than `SYS` and of GPUs with equal affinity.
 fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warnings) -> Cpus {
     let mut sets = Sets::new(matrix.devices.len());
     sets.join_related(matrix, |relation| {
@@ -263,7 +264,7 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
     cpus
 }
 
-/// Joins GPUs whose affinity is not given to one NUMA node, except those of sets that are `SYS` apart.
+/// Joins GPUs without a stated affinity to one NUMA node, except those whose sets are `SYS` apart.
 fn join_unless_apart(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
     let count = matrix.devices.len();
     let apart = |sets: &mut Sets, a: usize, b: usize| {
@@ -280,7 +281,7 @@ fn join_unless_apart(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
     }
 }
 
-/// PCIe switches and the links below the CPUs.
+/// Adds PCIe switches and the links below the CPUs.
 fn add_pcie(
     builder: &mut FabricBuilder,
     matrix: &Matrix,
@@ -334,7 +335,7 @@ fn add_pcie(
     }
 }
 
-/// NVLink: a switch, or direct links.
+/// Adds NVLinks, through a switch or direct.
 fn add_nvlinks(
     builder: &mut FabricBuilder,
     matrix: &Matrix,

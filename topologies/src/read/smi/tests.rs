@@ -1,4 +1,4 @@
-//! Real matrices, and what is refused.
+//! Tests with real matrices, and of the errors of invalid ones.
 
 use super::*;
 use crate::fabric::{Figures, LinkKind, NodeKind};
@@ -17,7 +17,7 @@ fn counts(fabric: &Fabric) -> [usize; 5] {
     kinds.map(|kind| fabric.nodes().filter(|(_, node)| node.kind == kind).count())
 }
 
-/// GB/s and lanes of the one link between two devices.
+/// Kind, bandwidth in GB/s and lanes of the one link between two devices.
 fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64, u16) {
     let found = fabric.find_link(name).unwrap();
     assert_eq!(found.len(), 1);
@@ -28,22 +28,23 @@ fn link(fabric: &Fabric, name: &str) -> (LinkKind, f64, u16) {
 /// The device above another in the PCIe tree.
 fn up<'a>(fabric: &'a Fabric, id: &str) -> &'a str {
     let links = fabric.leaving(fabric.find(id).unwrap());
-    // Uplinks are made when the device is, before any link down.
+    // The uplink of a device is added first, before links to devices below it.
     let pcie = links.iter().find(|&&link| fabric.link(link).kind == LinkKind::Pcie && link.0 % 2 == 0).unwrap();
     &fabric.node(fabric.ends(*pcie).1).id
 }
 
 #[test]
-fn real_matrices_read_as_counted_by_hand() {
-    // GPUs, NICs, CPUs, PCIe switches, NVSwitches.
+fn real_matrices_match_counts_made_by_hand() {
+    // Numbers of GPUs, NICs, CPUs, PCIe switches and NVSwitches.
     for (name, text, expected) in [
         ("h200", H200, [8, 0, 1, 0, 1]),
         ("a100", A100, [8, 0, 2, 0, 1]),
         ("h100", H100, [8, 0, 2, 0, 1]),
         ("l40s", L40S, [4, 0, 1, 2, 0]),
-        // A tree of two leaves and a top for each GPU with its NIC, and a switch for the two storage ports that have rows.
+        // Two leaf switches and a top switch for each GPU with its NIC, and a switch for the two storage ports that
+        // have rows.
         ("dgx-h100", DGX_H100, [8, 12, 2, 8 * 3 + 1, 1]),
-        // Eight ports, near no GPU, two pairs of them on a switch.
+        // Eight ports that are near no GPU; two pairs of them are on a switch.
         ("grace", GRACE, [4, 8, 2 + 6, 2, 1]),
     ] {
         let fabric = parse(text, name).unwrap();
@@ -52,12 +53,12 @@ fn real_matrices_read_as_counted_by_hand() {
 }
 
 #[test]
-fn nvlink_follows_count_and_generation() {
+fn nvlink_bandwidth_follows_count_and_generation() {
     let bandwidth = |text: &str| link(&parse(text, "t").unwrap(), "gpu0->nvswitch0");
     assert_eq!(bandwidth(H200), (LinkKind::Nvlink, 450.0, 18));
     assert_eq!(bandwidth(A100), (LinkKind::Nvlink, 300.0, 12));
     assert_eq!(bandwidth(GRACE), (LinkKind::Nvlink, 900.0, 18));
-    // Four links to each of three peers are a mesh of twelve, no switch.
+    // Four links to each of three peers are a mesh of twelve links without a switch.
     let mesh = parse("\tGPU0\tGPU1\tGPU2\nGPU0\tX\tNV4\tNV4\nGPU1\tNV4\tX\tNV4\nGPU2\tNV4\tNV4\tX\n", "t").unwrap();
     assert_eq!(link(&mesh, "gpu0->gpu2"), (LinkKind::Nvlink, 100.0, 4));
     assert_eq!(counts(&mesh)[4], 0);
@@ -81,7 +82,7 @@ fn pcie_switches_follow_pix_and_pxb() {
 }
 
 #[test]
-fn names_of_the_table_above_are_taken() {
+fn names_in_the_nvidia_smi_table_identify_the_gpus() {
     let fabric = parse(H200, "t").unwrap();
     let gpu = fabric.node(fabric.find("gpu7").unwrap());
     let Figures::Gpu(figures) = &gpu.figures else { panic!() };
@@ -91,7 +92,7 @@ fn names_of_the_table_above_are_taken() {
     assert!(!fabric.warnings().iter().any(|warning| warning.contains("taken for")));
 }
 
-/// The DGX-1 whole: hybrid cube mesh, four ports named by their devices, old words, colours, a NIC legend.
+/// A complete DGX-1: hybrid cube mesh, four ports with device names, old relation names, colours, a NIC legend.
 #[test]
 fn dgx1_is_a_hybrid_cube_mesh() {
     let text = "\u{1b}[4m\tGPU0\tGPU1\tGPU2\tNIC0\tmlx5_1\tCPU Affinity\u{1b}[0m
@@ -120,7 +121,7 @@ NIC Legend:
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_a_message_and_a_location() {
     let head = "\tGPU0\tGPU1\n";
     let cases = [
         (DGX1_CUT.to_owned(), 1, 1, "the line that names its columns (GPU0 GPU1 …) is missing"),

@@ -1,4 +1,4 @@
-//! From the nodes and links of a spec to vertices and links of a fabric.
+//! Conversion of the nodes and links of a spec to devices and links of a fabric.
 
 use super::{Spec, SpecLink};
 use crate::error::{Error, Origin, Result};
@@ -11,21 +11,22 @@ impl Spec {
         Origin::new(&self.source, &self.text).indexed(&self.lines)
     }
 
-    /// The fabric of the explicit nodes and links, without the cluster.
+    /// Builds the fabric of the explicit nodes and links, without the cluster.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an id given twice, a link to nowhere or to itself, a rank order that is not one.
+    /// [`Error::Invalid`] for a duplicate id, a link to a missing node or from a node to itself, or an invalid rank
+    /// order.
     pub fn build_nodes(&self) -> Result<Fabric> {
         let mut builder = FabricBuilder::new(&self.name);
         self.add_to(&mut builder)?;
         Ok(builder.finish())
     }
 
-    /// Adds sources, nodes, links and the rank order to a fabric that is being built; links may end at nodes that are
-    /// already there (those of a cluster, `n0/gpu0`).
+    /// Adds sources, nodes, links and the rank order to a fabric under construction. Links may end at nodes that exist
+    /// already (such as `n0/gpu0` of a cluster).
     ///
     /// # Errors
-    /// As [`Spec::build_nodes`].
+    /// The errors of [`Spec::build_nodes`].
     pub fn add_to(&self, builder: &mut FabricBuilder) -> Result<()> {
         for source in &self.sources {
             builder.source(source);
@@ -106,7 +107,7 @@ impl Spec {
         }
     }
 
-    /// The rank order: every GPU once.
+    /// The rank order, which must contain every GPU exactly once.
     fn rank_order(&self, builder: &FabricBuilder) -> Result<Vec<NodeId>> {
         let known: rustc_hash::FxHashSet<NodeId> = builder.ranks().iter().copied().collect();
         let mut order = Vec::with_capacity(self.ranks.len());

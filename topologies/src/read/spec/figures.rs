@@ -1,4 +1,4 @@
-//! Figures of a device in a spec: on the node itself, or shared in a `[device.NAME]` table.
+//! Figures of a device in a spec, stated on the node itself or shared in a `[device.NAME]` table.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::keys::Keys;
 /// Keys of a `[[node]]` that are not figures.
 pub(super) const NODE_KEYS: [&str; 5] = ["id", "kind", "host", "device", "attributes"];
 
-/// The names of a struct's keys.
+/// Names of the keys of a struct.
 fn names<T: Keys>() -> Vec<&'static str> {
     T::KEYS.iter().map(|key| key.name).collect()
 }
 
-/// Reads the figures of a vertex: those of its device first, its own over them.
+/// Reads the figures of a node: those of its `[device]` table, overridden by its own.
 pub(super) fn read(kind: NodeKind, node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Figures> {
     let own = |entry: &Entry<'_>| !NODE_KEYS.contains(&entry.key);
     if device.is_none() && !node.entries().any(|entry| own(&entry)) {

@@ -1,18 +1,19 @@
-//! Ids with ranges: `gpu[0-7]` stands for eight, `n[0-1]/gpu[0-7]` for sixteen; any other id stands for itself.
+//! Ids with ranges: `gpu[0-7]` expands to eight ids, `n[0-1]/gpu[0-7]` to sixteen; an id without ranges expands to
+//! itself.
 
-/// Most ids that one text may stand for: four times the largest cluster that is planned for.
+/// Maximum number of ids that one text may expand to: four times the largest supported cluster.
 pub(crate) const MOST: u64 = 1 << 18;
 
-/// Longest id in bytes, before expansion; NCCL's own limit on names.
+/// Maximum length of an id in bytes, before expansion; NCCL's own limit on names.
 const LONGEST: usize = 255;
 
-/// One range in an id.
+/// A range in an id.
 struct Range<'a> {
-    /// What stands before it.
+    /// Text before the range.
     before: &'a str,
     first: u32,
     last: u32,
-    /// Digits to pad to, where the range is written with leading zeros (`[00-15]`).
+    /// Number of digits to pad to if the range is written with leading zeros (`[00-15]`).
     width: usize,
 }
 
@@ -22,7 +23,7 @@ impl Range<'_> {
     }
 }
 
-/// Cuts an id into its ranges and what follows the last one.
+/// Splits an id into its ranges and the text after the last one.
 fn cut(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
     let mut ranges = Vec::new();
     let mut from = 0;
@@ -53,12 +54,12 @@ fn cut(id: &str) -> Result<(Vec<Range<'_>>, &str), String> {
     Ok((ranges, &id[from..]))
 }
 
-/// Whether a text, read as an id, gives just itself.
+/// Returns true if a text expands to exactly itself.
 pub(crate) fn stands_for_itself(id: &str) -> bool {
     matches!(expand(id).as_deref(), Ok([one]) if **one == *id)
 }
 
-/// All ids that a text stands for, the last range running fastest.
+/// Expands a text to all its ids; the last range varies fastest.
 pub(crate) fn expand(id: &str) -> Result<Vec<Box<str>>, String> {
     if id.is_empty() {
         return Err("an id must not be empty".to_owned());
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_stays_as_written() {
+    fn ids_without_ranges_are_unchanged() {
         for id in
             ["gpu0", "a[b", "a]b", "a[]", "a[1]", "a[1-]", "a[-1]", "a[x-y]", "[", "mlx5[a]0", "é[1,2]", "a[1-2-3]"]
         {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_ids_are_refused() {
+    fn invalid_and_oversized_ids_are_rejected() {
         assert!(expand(&"[".repeat(256)).is_err());
         for id in ["", "a[2-1]", "a[0-999999999]", "a[0-99999999999]", "a[0-9999]b[0-9999]c[0-9999]d[0-9999]", "a\nb"] {
             assert!(expand(id).is_err(), "{id}");

@@ -1,19 +1,19 @@
-//! The spec: a fabric written by hand in TOML, and the format in which presets ship.
+//! Reader of specs: fabrics in TOML, written by hand or as built-in presets.
 //!
 //! ```toml
 //! name = "toy"
-//! source = ["where the figures come from"]
-//! ranks = ["gpu1", "gpu0"]          # only where ranks do not follow the order of the nodes
-//! idle = ["gpu[4-7]"]               # GPUs that are there and take no part
+//! source = ["source of the figures"]
+//! ranks = ["gpu1", "gpu0"]          # only if ranks do not follow the order of the nodes
+//! idle = ["gpu[4-7]"]               # GPUs that are not ranks
 //! routing = { p2p = "off" }         # settings that restrict routes: p2p and gdr "off", ecmp "hashed=SEED"
-//! host_grid = "4x4"                 # sides of the grid that the hosts stand in
+//! host_grid = "4x4"                 # side lengths of the grid (torus) of the hosts
 //!
 //! [device.h200]                      # figures that several nodes share
 //! model = "H200 SXM"
 //! memory = "141 GB"
 //!
 //! [[node]]
-//! id = "gpu[0-7]"                    # eight of them
+//! id = "gpu[0-7]"                    # eight nodes
 //! kind = "gpu"
 //! device = "h200"
 //!
@@ -22,22 +22,23 @@
 //! kind = "nvswitch"
 //!
 //! [[link]]
-//! a = "gpu[0-7]"                     # eight links; two ranges of one length pair up
+//! a = "gpu[0-7]"                     # eight links; two ranges of equal length pair up
 //! b = "nvswitch0"
 //! kind = "nvlink"
 //! lanes = 18
 //! bandwidth = "450 GB/s"             # each direction; absent or "unlimited": no limit
 //! latency = "350 ns"                 # absent: none
-//! slowed_to = "225 GB/s"             # what is left of it, from a to b; back: reverse_slowed_to; absent: all
+//! slowed_to = "225 GB/s"             # remaining bandwidth from a to b; from b to a: reverse_slowed_to; absent: all
 //! failed = "both"                    # out of service: "forward" (a to b), "reverse" or "both"; absent: neither
 //!
-//! [cluster]                          # instead of, or beside, nodes
+//! [cluster]                          # instead of, or in addition to, nodes
 //! node = "hgx-h200"
 //! nodes = 16
 //! network = { kind = "rail", nic = "400 Gb/s" }
 //! ```
 //!
-//! Reading checks everything that the text alone can say; [`Spec::build_nodes`] checks how nodes and links fit together.
+//! Parsing checks everything that the text alone determines; [`Spec::build_nodes`] checks the consistency of nodes and
+//! links.
 
 mod build;
 mod cluster;
@@ -59,38 +60,38 @@ use crate::{Bandwidth, LineIndex, Picos};
 use ids::expand;
 use table::Table;
 
-/// The host of nodes of which the spec does not say where they sit.
+/// Host of nodes for which the spec states none.
 pub const DEFAULT_HOST: &str = "host0";
 
-/// The host of network switches of which the spec does not say where they sit.
+/// Host of network switches for which the spec states none.
 pub const NETWORK_HOST: &str = "network";
 
-/// Most nodes, and most links, that one spec may expand to: four times the largest cluster that is planned for.
+/// Maximum number of nodes, and of links, of one spec: four times the largest supported cluster.
 const MOST: usize = 1 << 18;
 
-/// Most bytes of names and attributes that one `[[node]]` may expand to.
+/// Maximum number of bytes of names and attributes of one `[[node]]` after expansion.
 const MOST_TEXT: usize = 1 << 26;
 
-/// A spec as written, its ranges expanded.
+/// A parsed spec with expanded ranges.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The fabric's name; the file's where the spec gives none.
+    /// Name of the fabric; defaults to the name of the file.
     pub name: String,
-    /// Where the figures come from.
+    /// Sources of the figures.
     pub sources: Vec<String>,
     /// The explicit nodes, in the order of the file.
     pub nodes: Vec<SpecNode>,
     /// The explicit links, in the order of the file.
     pub links: Vec<SpecLink>,
-    /// Ids in rank order, where that is not the order of the nodes.
+    /// Ids in rank order, if it differs from the order of the nodes.
     pub ranks: Vec<SpecRank>,
-    /// Ids of GPUs that take no part.
+    /// Ids of idle GPUs.
     pub idle: Vec<SpecRank>,
     /// Settings that restrict routes.
     pub routing: Routing,
-    /// Sides of the grid that the hosts stand in; none: unknown.
+    /// Side lengths of the grid (torus) of the hosts; empty if unknown.
     pub host_grid: Vec<u32>,
-    /// The models that the GPUs may be of, where a machine's own file left that open.
+    /// Candidate models of the GPUs, if a machine's own file did not identify the model.
     pub gpu_candidates: Vec<String>,
     /// Copies of a node on a network.
     pub cluster: Option<ClusterSpec>,
@@ -99,52 +100,52 @@ pub struct Spec {
     lines: LineIndex,
 }
 
-/// One node of a spec.
+/// A node of a spec.
 #[derive(Clone, Debug)]
 pub struct SpecNode {
-    /// Its id.
+    /// Id of the node.
     pub id: Box<str>,
-    /// What it is.
+    /// Kind of the device.
     pub kind: NodeKind,
-    /// The machine it sits in.
+    /// Host of the node.
     pub host: Box<str>,
-    /// What is known of it.
+    /// Known figures.
     pub figures: Figures,
-    /// Facts carried through unread, sorted by name.
+    /// Attributes that are passed through without interpretation, sorted by name.
     pub attributes: Attributes,
-    /// Where its id stands.
+    /// Source location of the id.
     bytes: Range<usize>,
 }
 
-/// One link of a spec.
+/// A link of a spec.
 #[derive(Clone, Debug)]
 pub struct SpecLink {
     /// Id of one end.
     pub a: Box<str>,
-    /// Id of the other.
+    /// Id of the other end.
     pub b: Box<str>,
-    /// What both directions are like.
+    /// Properties of both directions.
     pub spec: LinkSpec,
-    /// Which directions are out of service: from `a` to `b`, and back.
+    /// Failure of each direction: from `a` to `b`, then back.
     pub failed: [bool; 2],
-    /// Bandwidth that is left of slowed directions.
+    /// Remaining bandwidth of each direction, if slowed.
     pub slowed: [Option<Bandwidth>; 2],
     a_bytes: Range<usize>,
     b_bytes: Range<usize>,
 }
 
-/// One id of the rank order.
+/// An id in the rank order.
 #[derive(Clone, Debug)]
 pub struct SpecRank {
-    /// The id.
+    /// The id of the device.
     pub id: Box<str>,
     bytes: Range<usize>,
 }
 
-/// Reads a spec.
+/// Parses a spec.
 ///
 /// # Errors
-/// [`Error::Syntax`](crate::Error::Syntax) where the text is not TOML, [`Error::Invalid`](crate::Error::Invalid) for
+/// [`Error::Syntax`](crate::Error::Syntax) if the text is not TOML, [`Error::Invalid`](crate::Error::Invalid) for
 /// unknown or missing keys, kinds and units; each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<Spec> {
     let lines = LineIndex::new(text);
@@ -188,12 +189,12 @@ pub fn parse(text: &str, source: &str) -> Result<Spec> {
     Ok(spec)
 }
 
-/// TOML's errors may come in several lines; ours have one.
+/// Joins the lines of an error message of the TOML parser.
 fn one_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
-/// Refuses a spec that expands to more than any machine has.
+/// Returns an error if a spec expands to more items than any machine has.
 fn within_limit(count: usize, table: &Table<'_>) -> Result<()> {
     if count <= MOST {
         return Ok(());
@@ -266,7 +267,7 @@ fn unknown_device(
 }
 
 fn read_attributes(table: &Table<'_>) -> Result<Attributes> {
-    // Entries come sorted by key, as `Node::attributes` wants them.
+    // Entries are sorted by key, as `Node::attributes` requires.
     let attributes = table.table("attributes", "attributes = { name = \"text\" }")?;
     attributes
         .iter()
@@ -327,7 +328,7 @@ fn read_links(root: &Table<'_>) -> Result<Vec<SpecLink>> {
     Ok(links)
 }
 
-/// A bandwidth that may be `"unlimited"`; the outer `None` is an absent key.
+/// Reads a bandwidth that may be `"unlimited"`; the outer `None` means an absent key.
 fn read_limit(table: &Table<'_>, key: &str) -> Result<Option<Option<Bandwidth>>> {
     match table.get(key).map(toml::Spanned::get_ref) {
         Some(DeValue::String(text)) if text == "unlimited" => Ok(Some(None)),
@@ -335,7 +336,7 @@ fn read_limit(table: &Table<'_>, key: &str) -> Result<Option<Option<Bandwidth>>>
     }
 }
 
-/// Reads the bandwidth that is left of a direction built for so much.
+/// Reads the remaining bandwidth of a slowed direction with the bandwidth `built`.
 fn read_slowed(table: &Table<'_>, key: &str, built: Option<Bandwidth>) -> Result<Option<Bandwidth>> {
     let Some(left) = table.keyed::<Bandwidth>(key)? else { return Ok(None) };
     match built {
@@ -357,7 +358,7 @@ fn read_lanes(table: &Table<'_>) -> Result<u16> {
     }
 }
 
-/// Which directions of a link are out of service.
+/// Reads which directions of a link have failed.
 fn read_failed(table: &Table<'_>) -> Result<[bool; 2]> {
     let Some(failed) = table.keyed::<String>("failed")? else { return Ok([false; 2]) };
     match failed.value.as_str() {
@@ -371,7 +372,7 @@ fn read_failed(table: &Table<'_>) -> Result<[bool; 2]> {
     }
 }
 
-/// Settings of the machine that restrict its routes.
+/// Reads the machine settings that restrict routes.
 fn read_routing(root: &Table<'_>) -> Result<Routing> {
     let mut routing = Routing::default();
     let table = root.table("routing", "routing = { p2p = \"off\" }")?;

@@ -1,4 +1,4 @@
-//! A TOML table with the means to say where something in it is wrong.
+//! A TOML table whose errors have source locations.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::error::{Origin, Result};
 use crate::fabric::near_misses;
 use crate::keys::{Keyed, Scalar};
 
-/// A value and the bytes where it stands.
+/// A value and its byte range.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Byte range of the value.
     pub bytes: Range<usize>,
 }
 
@@ -22,14 +22,14 @@ pub(super) struct Located<T> {
 #[derive(Clone)]
 pub(super) struct Table<'a> {
     pub origin: Origin<'a>,
-    /// As a user would say it: `[[node]]`.
+    /// Name of the table in messages: `[[node]]`.
     pub what: &'static str,
-    /// Where it stands: its header.
+    /// Byte range of its header.
     pub bytes: Range<usize>,
     entries: &'a DeTable<'a>,
 }
 
-/// One `key = value` of a table.
+/// A `key = value` entry of a table.
 pub(super) struct Entry<'a> {
     pub key: &'a str,
     pub key_bytes: Range<usize>,
@@ -52,13 +52,13 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Refuses the first key that is not one of these.
+    /// Returns an error for the first key that is not in `known`.
     pub fn expect_keys(&self, known: &[&str]) -> Result<()> {
         let stranger = self.entries().filter(|entry| !known.contains(&entry.key)).min_by_key(|e| e.key_bytes.start);
         stranger.map_or(Ok(()), |entry| Err(self.unknown_key(&entry, known)))
     }
 
-    /// The error for a key that has no meaning here.
+    /// The error for an unknown key.
     pub fn unknown_key(&self, entry: &Entry<'_>, known: &[&str]) -> crate::Error {
         let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.what, known.join(", "));
         match near_misses(entry.key, known.iter().copied()).as_slice() {
@@ -75,7 +75,7 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
-    /// The value of a key as a type with named values or units.
+    /// The value of a key, converted to its type.
     pub fn keyed<T: Keyed>(&self, key: &str) -> Result<Option<Located<T>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -85,12 +85,12 @@ impl<'a> Table<'a> {
         Ok(Some(Located { value: read, bytes: value.span() }))
     }
 
-    /// The same for a key that must be there.
+    /// Variant of [`Table::keyed`] for a mandatory key.
     pub fn required<T: Keyed>(&self, key: &str) -> Result<Located<T>> {
         self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.what)))
     }
 
-    /// The tables of an array of tables; none where the key is absent.
+    /// The tables in an array of tables; empty if the key is absent.
     pub fn tables(&self, key: &str, what: &'static str) -> Result<Vec<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ impl<'a> Table<'a> {
             .collect()
     }
 
-    /// The table under a key.
+    /// The table under a key; `None` if the key is absent.
     pub fn table(&self, key: &str, what: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -119,7 +119,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A text or a list of texts.
+    /// The value of a key that is a text or a list of texts; empty if the key is absent.
     pub fn texts(&self, key: &str) -> Result<Vec<Located<&'a str>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -135,7 +135,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A TOML value as the key tables take it.
+/// Converts a TOML value to a [`Scalar`].
 pub(super) fn scalar<'a>(value: &'a DeValue<'a>) -> Result<Scalar<'a>, String> {
     let integer = |value: &DeValue<'_>| match value {
         DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("`{n}` is too large")),

@@ -1,4 +1,4 @@
-//! What a spec says, and what is refused, each with its place.
+//! Tests of specs: contents, and errors with their source locations.
 
 use super::*;
 use crate::error::Error;
@@ -9,7 +9,7 @@ fn build(text: &str) -> Result<Fabric> {
     parse(text, "toy.toml").and_then(|spec| spec.build_nodes())
 }
 
-/// The example of the design page, without the cluster.
+/// The example of the module documentation, without the cluster.
 const TOY: &str = r#"
 name = "toy"
 [[node]]
@@ -28,7 +28,7 @@ latency = "350 ns"
 "#;
 
 #[test]
-fn design_example_reads() {
+fn documentation_example_parses() {
     let fabric = build(TOY).unwrap();
     assert_eq!((fabric.name(), fabric.node_count(), fabric.link_count()), ("toy", 2, 2));
     let link = fabric.link(LinkId(0));
@@ -99,7 +99,7 @@ reverse_bandwidth = "50 GB/s"
 }
 
 #[test]
-fn cluster_reads_with_places() {
+fn clusters_parse_with_source_locations() {
     let text = "[cluster]\nnode = \"hgx-h200\"\nnodes = 16\nnetwork = { kind = \"rail\", nics_per_node = 8, \
                 nic = \"400 Gb/s\", oversubscription = 1.0, dimensions = [2, 3] }\n";
     let cluster = parse(text, "c.toml").unwrap().cluster.unwrap();
@@ -114,8 +114,8 @@ fn cluster_reads_with_places() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
-    // Each case: text put behind the toy spec, the line and column of the fault counted from there, what is said.
+fn errors_have_a_message_and_a_location() {
+    // Each case: text appended to the toy spec, line and column of the error relative to it, and the message.
     let node = "[[node]]\nid = \"gpu1\"\nkind = \"gpu\"\n";
     let cases: &[(&str, u32, u32, &str)] = &[
         ("[[node]]\nid = \"gpu0\"\nkind = \"gpu\"\n", 2, 6, "the id `gpu0` is taken"),
@@ -165,7 +165,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn near_misses_are_offered() {
+fn unknown_names_suggest_similar_ones() {
     let help = |text: &str| build(&format!("{TOY}{text}")).unwrap_err().help().map(str::to_owned);
     let link = help("[[link]]\na = \"gpu\"\nb = \"sw\"\nkind = \"pcie\"\n");
     assert_eq!(link.as_deref(), Some("did you mean gpu0?"));
@@ -176,7 +176,7 @@ fn near_misses_are_offered() {
 }
 
 #[test]
-fn huge_ranges_are_refused_quickly() {
+fn huge_ranges_are_rejected_quickly() {
     let error = build("[[node]]\nid = \"g[0-99999999]\"\nkind = \"gpu\"\n").unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     let many = "[[node]]\nid = \"g[0-262143]\"\nkind = \"gpu\"\n".repeat(2);

@@ -1,4 +1,4 @@
-//! Links that stand for others: told of each flow, what they and those that they stand for carry is what all links carry.
+//! Tests of representative links: expanded to the links that they represent, they carry the flow of all links.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn gh200(nodes: u32, network: &str) -> Fabric {
     cluster::build(&preset::load("gh200").unwrap(), nodes, Some(&network.parse().unwrap())).unwrap()
 }
 
-/// Hops of all links, from those that stand for some.
+/// Expands representative links to all links, with their shares.
 fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
     let mut all = BTreeMap::new();
     for hop in hops {
@@ -25,7 +25,7 @@ fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
     all
 }
 
-/// How many links are listed of one way, of all and of one of each kind; `None` where there is no way.
+/// Number of links listed for a path, first of all links, then of representatives; `None` if there is no path.
 fn check(fabric: &Fabric, [all, one]: [&Router<'_>; 2], from: NodeId, to: NodeId) -> Option<[usize; 2]> {
     let (mut each, mut few) = (Vec::new(), Vec::new());
     match (all.route_into(from, to, 0, &mut each), one.route_into(from, to, 0, &mut few)) {
@@ -40,12 +40,13 @@ fn check(fabric: &Fabric, [all, one]: [&Router<'_>; 2], from: NodeId, to: NodeId
 }
 
 #[test]
-fn of_a_fat_tree_a_link_of_each_tier_is_told() {
+fn fat_trees_list_one_link_of_each_tier() {
     let fabric = gh200(256, "fat_tree,tiers=3,radix=16");
     let options = RouteOptions::default();
     let routers = [Router::new(&fabric, options), Router::listing(&fabric, options, Links::OneOfAlike)];
     let gpu = |host: usize| fabric.gpus()[host];
-    // Three links out of the first host and three into another; up and down between them by eight switches, then by eight times eight.
+    // Three links out of the first host and three into another; up and down between them through eight switches within
+    // a pod, or eight times eight across pods.
     let [same_pod, other_pod] = [8, 255].map(|to| check(&fabric, [&routers[0], &routers[1]], gpu(0), gpu(to)).unwrap());
     assert_eq!(same_pod, [6 + 2 * 8, 6 + 2]);
     assert_eq!(other_pod, [6 + 2 * (8 + 64), 6 + 4]);
@@ -53,7 +54,7 @@ fn of_a_fat_tree_a_link_of_each_tier_is_told() {
     assert!((0..2048).all(|link| Router::listing(&fabric, hashed, Links::OneOfAlike).alike(LinkId(link)).is_none()));
 }
 
-/// Two hosts, switches between them in a row, and so many links from each to the next.
+/// Two hosts joined by a row of switches, with `parallel` links from each to the next.
 fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
     let link = |a: &str, b: &str, kind: &str| {
         format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"{kind}\"\nbandwidth = \"50 GB/s\"\n")
@@ -76,9 +77,9 @@ fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
     spec(&text)
 }
 
-/// Where a switch limits all that passes it, or so many ways are alike that one is taken, all links are told.
+/// All links are listed if a switch has a capacity, or if so many paths are equal that a single one is used.
 #[test]
-fn all_links_are_told_where_one_does_not_tell_all() {
+fn all_links_are_listed_where_representatives_do_not_suffice() {
     let is_alike = |fabric: &Fabric| {
         let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
         let routers = [&Router::new(fabric, RouteOptions::default()), &router];
@@ -92,9 +93,10 @@ fn all_links_are_told_where_one_does_not_tell_all() {
 }
 
 proptest! {
-    /// Whatever links have failed, of trees of two and three tiers, oversubscribed or not, and of networks where none is like another.
+    /// Covers any failed links, trees of two and three tiers with and without oversubscription, and networks without
+    /// equivalent links.
     #[test]
-    fn ways_are_the_same_whichever_links_are_told(
+    fn representative_links_carry_the_same_flow_as_all_links(
         network in prop::sample::select(vec![
             (32, "fat_tree,radix=8,tiers=3"),
             (32, "fat_tree,radix=8,tiers=3,oversubscription=3"),

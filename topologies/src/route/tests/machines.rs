@@ -1,4 +1,4 @@
-//! Classes of all pairs on the presets, against what `nvidia-smi topo -m` and NCCL say of such machines.
+//! Classes of all pairs on the presets, compared with `nvidia-smi topo -m` and NCCL on such machines.
 
 use super::*;
 use crate::preset;
@@ -30,7 +30,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
         ("gh200", &[(Nvl, 12)]),
         ("gb200-nvl72", &[(Nvl, 72 * 71)]),
         ("mi300x", &[(Nvl, 56)]),
-        // Four NVLink neighbours a GPU, the other three by one of them.
+        // Each GPU has four NVLink neighbours and reaches the other three through one of them.
         ("dgx-v100", &[(Nvl, 32), (Nvb, 24)]),
         // One neighbour under the switch, two on the socket, four on the other.
         ("l40s-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
@@ -44,7 +44,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
 }
 
 #[test]
-fn nvlink_of_the_h200_takes_what_was_measured() {
+fn h200_nvlink_path_has_the_measured_bandwidth_and_latency() {
     let fabric = preset::load("hgx-h200").unwrap();
     let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "nvswitch0", "gpu7"]);
@@ -52,7 +52,7 @@ fn nvlink_of_the_h200_takes_what_was_measured() {
 }
 
 #[test]
-fn peers_under_a_pcie_switch_do_not_go_up_to_the_cpu() {
+fn peers_under_a_pcie_switch_bypass_the_cpu() {
     let fabric = preset::load("l40s-pcie").unwrap();
     let path = way(&fabric, RouteOptions::default(), "gpu2", "gpu3");
     assert_eq!(stations(&fabric, &path), ["gpu2", "pcie_switch1", "gpu3"]);
@@ -64,11 +64,11 @@ fn peers_under_a_pcie_switch_do_not_go_up_to_the_cpu() {
 }
 
 #[test]
-fn nics_are_as_near_as_the_matrices_say() {
+fn nic_classes_match_published_matrices() {
     let h200 = preset::load("hgx-h200").unwrap();
     assert_eq!(class(&h200, "gpu0", "nic0"), PathClass::Pix);
     assert_eq!(class(&h200, "nic0", "gpu0"), PathClass::Pix);
-    // A neighbour's NIC by way of the neighbour; from it, by way of the CPU.
+    // To a neighbour's NIC through the neighbour; from it through the CPU.
     assert_eq!(class(&h200, "gpu0", "nic5"), PathClass::Pxn);
     assert_eq!(class(&h200, "nic5", "gpu0"), PathClass::Sys);
     assert_eq!(class(&h200, "nic1", "gpu0"), PathClass::Phb);
@@ -84,8 +84,8 @@ fn nics_are_as_near_as_the_matrices_say() {
 }
 
 #[test]
-fn the_cube_mesh_is_that_of_the_matrix() {
-    // Rows of `nvidia-smi topo -m` on a DGX-1 (microsoft/msccl, MIT): lanes between GPUs, 0 where it says SYS.
+fn dgx1_cube_mesh_matches_its_matrix() {
+    // Rows of `nvidia-smi topo -m` on a DGX-1 (microsoft/msccl, MIT): lanes between GPUs, 0 for SYS.
     let lanes = [
         [0, 1, 1, 2, 2, 0, 0, 0],
         [1, 0, 2, 1, 0, 2, 0, 0],
@@ -108,15 +108,15 @@ fn the_cube_mesh_is_that_of_the_matrix() {
             }
         }
     }
-    // Two ways of two double links from 0 to 7 (by 4) and none as wide by 3: the widest wins.
+    // From 0 to 7, relay 4 has double links on both sides; relay 3 has a single link on one side. The widest wins.
     let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "gpu4", "gpu7"]);
 }
 
-/// The folder of real machines' files.
+/// The folder with files of real machines.
 const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/topologies");
 
-/// Cells of an `nvidia-smi topo -m` matrix: row, column, word; GPUs and NICs only.
+/// Cells of an `nvidia-smi topo -m` matrix (row, column, word), of GPUs and NICs only.
 fn cells(text: &str) -> Vec<(String, String, String)> {
     let is_device =
         |word: &&str| word.starts_with("GPU") && word[3..].parse::<u32>().is_ok() || word.starts_with("NIC");
@@ -137,13 +137,13 @@ fn cells(text: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn classes_are_those_of_real_matrices() {
+fn classes_match_real_matrices() {
     let mut compared = 0;
     let mut files: Vec<_> = std::fs::read_dir(REAL).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.to_str().unwrap().ends_with("topo-m.txt")) {
         let text = std::fs::read_to_string(path).unwrap();
-        // One matrix lacks the line that names its columns, and is refused for it.
+        // One matrix lacks the line that names its columns and is rejected.
         let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
         let router = Router::new(&fabric, RouteOptions { pxn: crate::route::Pxn::Off, ..RouteOptions::default() });
         for (from, to, word) in cells(&text) {
@@ -155,7 +155,8 @@ fn classes_are_those_of_real_matrices() {
                 "PIX" => &[PathClass::Pix],
                 "PXB" => &[PathClass::Pxb],
                 "PHB" | "NODE" => &[PathClass::Phb],
-                // The matrix does not say that a neighbour by NVLink, or C2C, is nearer than the sockets.
+                // The matrix does not show that a path over a neighbour's NVLink, or over C2C, is nearer than the
+                // sockets.
                 "SYS" => &[PathClass::Sys, PathClass::Nvb],
                 other => panic!("{}: {other}", path.display()),
             };
@@ -172,7 +173,7 @@ fn gpus_of_real_topology_files_reach_each_other() {
     for entry in std::fs::read_dir(REAL).unwrap() {
         let path = entry.unwrap().path();
         let Ok(fabric) = crate::load(&crate::FabricRequest::of(path.to_str().unwrap())) else { continue };
-        // Matrices without NICs need a network's figures.
+        // Matrices without NICs need the figures of a network.
         let network = "rail,nics_per_node=2,nic=200Gb/s".parse().unwrap();
         let two =
             crate::cluster::build(&fabric, 2, None).or_else(|_| crate::cluster::build(&fabric, 2, Some(&network)));

@@ -1,5 +1,5 @@
-//! What routing must do: classes and ways on the machines that ship, options, equal ways, failures, and properties
-//! that hold on any fabric.
+//! Tests of routing: classes and paths on the presets, options, equal-cost paths, failures, and properties of arbitrary
+//! fabrics.
 
 mod alike;
 mod machines;
@@ -16,7 +16,7 @@ fn at(fabric: &Fabric, id: &str) -> NodeId {
     fabric.find(id).unwrap_or_else(|| panic!("no {id}"))
 }
 
-/// The way between two devices by id.
+/// The path between two devices given by id.
 fn way(fabric: &Fabric, options: RouteOptions, from: &str, to: &str) -> Path {
     let router = Router::new(fabric, options);
     router.path(at(fabric, from), at(fabric, to)).unwrap_or_else(|error| panic!("{error}"))
@@ -26,7 +26,7 @@ fn class(fabric: &Fabric, from: &str, to: &str) -> PathClass {
     way(fabric, RouteOptions::default(), from, to).class
 }
 
-/// The ids that a single way passes, its ends included.
+/// The ids of the devices along a single path, including its ends.
 fn stations(fabric: &Fabric, path: &Path) -> Vec<String> {
     let ids = path.hops.iter().map(|hop| fabric.node(fabric.ends(hop.link).1).id.to_string());
     let first = path.hops.first().map(|hop| fabric.node(fabric.ends(hop.link).0).id.to_string());

@@ -1,4 +1,4 @@
-//! Ways between hosts: rails, neighbours' NICs, several GPUs to a NIC and several NICs to a GPU, failures.
+//! Routes between hosts: rails, neighbours' NICs, several GPUs per NIC, several NICs per GPU, failures.
 
 use super::*;
 use crate::cluster;
@@ -19,18 +19,18 @@ fn cluster_of(name: &str, nodes: u32, network: &str) -> Fabric {
 }
 
 #[test]
-fn a_rail_keeps_to_its_leaf() {
+fn equal_ranks_communicate_through_the_leaf_of_their_rail() {
     let fabric = cluster_of("hgx-h200", 3, "rail");
     let path = way(&fabric, RouteOptions::default(), "n0/gpu5", "n2/gpu5");
     let expected = ["n0/gpu5", "n0/pcie_switch5", "n0/nic5", "leaf5", "n2/nic5", "n2/pcie_switch5", "n2/gpu5"];
     assert_eq!(stations(&fabric, &path), expected);
     assert_eq!((path.class, path.bandwidth), (PathClass::Net, Some(Bandwidth(50_000_000_000))));
-    // Four PCIe links of 150 ns, NICs 1.3 us, one switch of 300 ns.
+    // Four PCIe links of 150 ns, 1.3 us for the NICs, one switch of 300 ns.
     assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 300_000));
 }
 
 #[test]
-fn across_rails_a_neighbour_sends_or_the_spine_does() {
+fn traffic_across_rails_uses_pxn_or_the_spine() {
     let fabric = cluster_of("hgx-h200", 2, "rail");
     let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
     let expected = [
@@ -50,28 +50,28 @@ fn across_rails_a_neighbour_sends_or_the_spine_does() {
         ["n0/gpu0", "n0/pcie_switch0", "n0/nic0", "leaf0", "spine0", "leaf6", "n1/nic6", "n1/pcie_switch6", "n1/gpu6"];
     assert_eq!(stations(&fabric, &path), expected);
     assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 3 * 300_000));
-    // Without NVLink there is no neighbour to ask.
+    // Without NVLink no neighbour can relay.
     let fabric = cluster_of("l40s-pcie", 2, "rail");
     let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
     assert!(stations(&fabric, &path).contains(&"spine0".to_owned()));
 }
 
 #[test]
-fn gpus_under_one_switch_divide_its_nics() {
+fn gpus_under_one_pcie_switch_divide_its_nics() {
     let fabric = cluster_of("dgx-a100", 2, "rail");
     for gpu in 0..8 {
         let path = way(&fabric, RouteOptions::default(), &format!("n0/gpu{gpu}"), &format!("n1/gpu{gpu}"));
         assert!(stations(&fabric, &path).contains(&format!("leaf{gpu}")), "{gpu}");
         assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
     }
-    // The neighbour's NIC is near by PCIe: no NVLink needed for the other rail of the pair.
+    // The neighbour's NIC is near by PCIe, so the other rail of the pair needs no NVLink.
     let path = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu1");
     assert_eq!(stations(&fabric, &path)[..4], ["n0/gpu0", "n0/pcie_switch0", "n0/nic1", "leaf1"]);
 }
 
 #[test]
-fn nics_and_gpus_need_not_match() {
-    // Two NICs a GPU: a flow between equal ranks spreads over both rails.
+fn numbers_of_nics_and_gpus_may_differ() {
+    // Two NICs per GPU: a flow between equal ranks is spread over both rails.
     let fabric = cluster_of("hgx-h200", 2, "rail,nics_per_node=16,nic=400Gb/s");
     let path = way(&fabric, RouteOptions::default(), "n0/gpu3", "n1/gpu3");
     assert_eq!(path.bandwidth, Some(Bandwidth(63_000_000_000)), "PCIe is the narrowest");
@@ -91,22 +91,22 @@ fn spread_over_spines_is_even_and_exact() {
     let path = way(&fabric, NO_PXN, "n0/gpu0", "n1/gpu1");
     let thirds = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 3 }).count();
     assert_eq!((thirds, path.hops.len()), (6, 6 + 6));
-    // The spines carry a leaf's 2 x 50 GB/s in thirds, so the NIC binds.
+    // The spines carry a leaf's 2 x 50 GB/s in thirds, so the NIC is the bottleneck.
     assert_eq!(path.bandwidth, Some(Bandwidth(50_000_000_000)));
 }
 
 #[test]
-fn failures_are_routed_around_or_named() {
+fn failures_are_routed_around_or_reported() {
     let fabric = cluster_of("hgx-h200", 2, "rail");
     let healthy = way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
-    // The leaf of rail 0 is gone: the receiver's own NIC is out of reach, a neighbour's serves.
+    // The leaf of rail 0 has failed: the receiver's own NIC is unreachable and a neighbour's replaces it.
     let broken = fabric.without("leaf0").unwrap();
     let path = way(&broken, RouteOptions::default(), "n0/gpu0", "n1/gpu0");
     assert_eq!(path.class, PathClass::Net);
     assert!(!stations(&broken, &path).contains(&"leaf0".to_owned()));
     assert_eq!(broken.node_count(), fabric.node_count());
     assert_eq!(way(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu0"), healthy);
-    // NVLink of one GPU is gone: its host's PCIe serves.
+    // The NVLink of one GPU has failed: traffic uses the host's PCIe.
     let broken = fabric.without("n0/gpu0-n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu2"), PathClass::Nvl);
@@ -114,21 +114,21 @@ fn failures_are_routed_around_or_named() {
     let broken = fabric.without("n0/gpu0->n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu0"), PathClass::Nvl);
-    // A host is gone.
+    // A host has failed.
     let broken = fabric.without("n1").unwrap();
     let router = Router::new(&broken, RouteOptions::default());
     let error = router.path(at(&broken, "n0/gpu3"), at(&broken, "n1/gpu3")).unwrap_err();
     let Error::Unreachable { to, reason, .. } = &error else { panic!("{error}") };
     assert!(to == "n1/gpu3" && reason.contains("out of service"), "{error}");
     assert!(router.paths_from(at(&broken, "n0/gpu0")).get(8).is_none());
-    // What is gone is no rank any more; the others keep their order.
+    // Failed devices are no longer ranks; the others keep their order.
     assert_eq!(broken.gpus(), &fabric.gpus()[..8]);
     assert_eq!(fabric.without("n0/gpu3").unwrap().gpus().len(), 15);
     assert_eq!(fabric.without("n0/nic3").unwrap().gpus(), fabric.gpus());
 }
 
 #[test]
-fn slow_links_keep_their_ids_and_show() {
+fn slowed_links_keep_their_ids_and_lower_the_bandwidth() {
     let fabric = cluster_of("hgx-h200", 2, "rail");
     let slow = fabric.slowed("n0/nic2-leaf2", 0.5).unwrap();
     let path = way(&slow, RouteOptions::default(), "n0/gpu2", "n1/gpu2");
@@ -149,13 +149,13 @@ fn slow_links_keep_their_ids_and_show() {
 fn equal_hosts_share_their_searches() {
     let fabric = cluster_of("hgx-h200", 64, "rail");
     let shapes = |fabric: &Fabric| crate::route::islands::Islands::new(fabric).shapes.len();
-    // The host, the leaf and the spine.
+    // The shapes of the host, the leaf and the spine.
     assert_eq!(shapes(&fabric), 3);
     assert_eq!(shapes(&fabric.without("n5/gpu3").unwrap()), 4);
 }
 
 #[test]
-fn of_parallel_cables_only_working_ones_carry() {
+fn failed_parallel_cables_carry_no_traffic() {
     let fabric = spec(
         r#"
         [[node]]

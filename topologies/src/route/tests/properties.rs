@@ -1,4 +1,4 @@
-//! What holds on any fabric: paths are joined up, flows are conserved, and the chosen way is the best that there is.
+//! Properties of arbitrary fabrics: paths are connected, flows are conserved, and the chosen path is the best of all.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::preset;
 use crate::route::{BufferPlace, Ecmp, GpuDirect, Hop, Participants, PeerAccess, Pxn, Share};
 use crate::{Bandwidth, FabricBuilder, LinkId, LinkKind, LinkSpec, NetworkSpec, Picos};
 
-/// A host of random devices `d0`, `d1` …; NICs hang on it and lead nowhere.
+/// A host of random devices `d0`, `d1` …; its NICs are not connected to a network.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     kinds: Vec<NodeKind>,
@@ -52,7 +52,7 @@ pub(super) fn host() -> impl Strategy<Value = Host> {
 }
 
 impl Host {
-    /// With one more device that has the kind and the links of another.
+    /// Adds a device with the kind and the links of another.
     pub(super) fn with_twin_of(mut self, of: prop::sample::Index) -> Self {
         let (of, twin) = (of.index(self.kinds.len()), self.kinds.len());
         self.kinds.push(self.kinds[of]);
@@ -80,7 +80,7 @@ impl Host {
     }
 }
 
-/// All ways from one device to another without passing any twice.
+/// All simple paths from one device to another.
 fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
     fn extend(
         fabric: &Fabric,
@@ -110,8 +110,8 @@ fn all_ways(fabric: &Fabric, from: NodeId, to: NodeId) -> Vec<Vec<LinkId>> {
     found
 }
 
-/// The class of a whole way, by NCCL's rules said in another way than the search says them; `None` where a device on
-/// it does not forward.
+/// The class of a whole path by NCCL's rules, formulated independently of the search; `None` if a device on it does not
+/// forward.
 fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
     let kind = |node: NodeId| fabric.node(node).kind;
     let grace = |node: NodeId| {
@@ -149,7 +149,7 @@ fn class_of_way(fabric: &Fabric, way: &[LinkId]) -> Option<PathClass> {
     }
 }
 
-/// The flow over some ways of one length, all of which it shares.
+/// A flow that is spread over several paths of one length.
 #[derive(Clone, Debug)]
 struct Best {
     class: PathClass,
@@ -158,8 +158,8 @@ struct Best {
     shares: BTreeMap<LinkId, Share>,
 }
 
-/// Of ways of one class and length, those of at least some bandwidth and the lowest latency of these that carry most together;
-/// of equals those of the greatest bandwidth.
+/// Best spread of a flow over paths of one class and length. Candidates are the lowest-latency paths above each
+/// bandwidth threshold; the highest total wins, of equal ones that of the greatest bandwidth.
 fn most_together(fabric: &Fabric, class: PathClass, ways: &[Vec<LinkId>]) -> Option<Best> {
     let width =
         |way: &[LinkId]| way.iter().filter_map(|&link| fabric.link(link).bandwidth).min().map_or(u64::MAX, |b| b.0);
@@ -187,7 +187,7 @@ fn most_together(fabric: &Fabric, class: PathClass, ways: &[Vec<LinkId>]) -> Opt
     best
 }
 
-/// The links straight from one GPU to another by NVLink.
+/// The direct NVLinks from one GPU to another.
 fn straight(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     let gpus = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
     let links = fabric.leaving(from).into_iter().filter(|&link| fabric.ends(link).1 == to);
@@ -196,7 +196,7 @@ fn straight(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     gpus.then(|| most_together(fabric, PathClass::Nvl, &ways)).flatten()
 }
 
-/// The route that the rules ask for, of all ways there are.
+/// The route that the rules require, selected from all paths.
 fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     let all: Vec<_> =
         all_ways(fabric, from, to).into_iter().filter_map(|way| Some((class_of_way(fabric, &way)?, way))).collect();
@@ -233,11 +233,11 @@ fn best_of_all(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     relay.or(nearest).or_else(|| relays.into_iter().min_by_key(|way| (way.rate, way.latency)))
 }
 
-/// GPUs of one host, some of them joined by NVLinks of any width and each to a CPU by a narrower PCIe link.
+/// GPUs of one host, some of them joined by NVLinks of any width, and each joined to a CPU by a narrower PCIe link.
 #[derive(Clone, Debug)]
 struct Mesh {
     gpus: usize,
-    /// Ends, bandwidth and how many links of it lie side by side.
+    /// Ends, bandwidth, and number of parallel links.
     links: Vec<(usize, usize, u64, usize)>,
 }
 
@@ -269,7 +269,7 @@ impl Mesh {
     }
 }
 
-/// No two GPUs have a wider route in the second fabric than in the first.
+/// Checks that no two GPUs have a wider route in `worse` than in `fabric`.
 fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseError> {
     let (here, there) = (Router::new(fabric, RouteOptions::default()), Router::new(worse, RouteOptions::default()));
     for (&from, &to) in fabric.gpus().iter().flat_map(|from| fabric.gpus().iter().map(move |to| (from, to))) {
@@ -279,7 +279,7 @@ fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Flow into minus flow out of each device, as numbers over `2^16!`-free denominators: exact in i128 over the product.
+/// Net flow into each device (inflow minus outflow) as an exact fraction.
 fn balance(fabric: &Fabric, hops: &[Hop]) -> BTreeMap<NodeId, (i128, i128)> {
     let mut net: BTreeMap<NodeId, (i128, i128)> = BTreeMap::new();
     let mut add = |node: NodeId, numerator: i128, denominator: i128| {
@@ -302,7 +302,7 @@ fn gcd(a: i128, b: i128) -> i128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
-/// A path starts and ends right, uses what works, and carries the whole flow all the way.
+/// Checks that a path has the right ends, uses only working links, and conserves the whole flow.
 fn check(fabric: &Fabric, from: NodeId, to: NodeId, path: &Path) {
     assert_eq!(balance(fabric, &path.hops), BTreeMap::from([(from, (-1, 1)), (to, (1, 1))]));
     let mut used: Vec<LinkId> = path.links().collect();
@@ -328,7 +328,7 @@ pub(super) fn options() -> impl Strategy<Value = RouteOptions> {
     })
 }
 
-/// The same fabric with devices and links in another order.
+/// Returns a copy of the fabric with its devices and links in another order.
 fn shuffled(fabric: &Fabric, seed: u64) -> Fabric {
     let order = |count: usize| {
         let key = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
@@ -363,7 +363,7 @@ fn shuffled(fabric: &Fabric, seed: u64) -> Fabric {
     builder.finish().without_links(&failed)
 }
 
-/// A path by names: how much of the flow each pair of neighbours carries.
+/// A path by device ids: the shares of the flow between each pair of adjacent devices.
 fn by_name(fabric: &Fabric, path: &Path) -> BTreeMap<(String, String), Vec<Share>> {
     let mut named: BTreeMap<(String, String), Vec<Share>> = BTreeMap::new();
     for hop in &path.hops {
@@ -400,7 +400,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn inside_a_host_the_best_way_is_taken(host in host()) {
+    fn routes_inside_a_host_are_the_best_of_all(host in host()) {
         let fabric = host.build();
         let router = Router::new(&fabric, RouteOptions::default());
         for (from, _) in fabric.nodes() {
@@ -421,26 +421,26 @@ proptest! {
         }
     }
 
-    /// Whatever a link's failure leaves to two devices, they had as much: no route gains bandwidth by it.
+    /// A failed link never gives two devices a wider route.
     #[test]
-    fn no_route_is_widened_by_a_failed_link(mesh in mesh(), broken in any::<prop::sample::Index>()) {
+    fn failed_links_never_widen_a_route(mesh in mesh(), broken in any::<prop::sample::Index>()) {
         let fabric = mesh.build();
         let link = LinkId(broken.index(fabric.link_count()) as u32);
         let broken = fabric.without_links(&[link, link.reverse()]);
         no_route_is_wider(&fabric, &broken)?;
     }
 
-    /// Nor does it by a slower link, and none loses bandwidth by a faster one.
+    /// A slower link never gives two devices a wider route, and a faster one never a narrower.
     #[test]
-    fn no_route_is_widened_by_a_slower_link(mesh in mesh(), slow in any::<prop::sample::Index>(), part in 0.05f64..1.0) {
+    fn slower_links_never_widen_a_route(mesh in mesh(), slow in any::<prop::sample::Index>(), part in 0.05f64..1.0) {
         let fabric = mesh.build();
         let name = fabric.link_name(LinkId(slow.index(fabric.link_count()) as u32));
         no_route_is_wider(&fabric, &fabric.slowed(&name, part).unwrap())?;
     }
 
-    /// Nor by the loss of a GPU that does not take part, whose links are nobody's either.
+    /// The loss of a GPU that does not participate, with all its links, changes no route.
     #[test]
-    fn ranks_that_do_not_take_part_carry_nothing(mesh in mesh(), out in any::<prop::sample::Index>()) {
+    fn ranks_that_do_not_participate_carry_no_traffic(mesh in mesh(), out in any::<prop::sample::Index>()) {
         let fabric = mesh.build();
         let out = fabric.gpus()[out.index(fabric.gpus().len())];
         let others: Vec<NodeId> = fabric.gpus().iter().copied().filter(|&gpu| gpu != out).collect();
@@ -454,7 +454,7 @@ proptest! {
     }
 
     #[test]
-    fn inside_a_host_numbering_does_not_matter(host in host(), seed in any::<u64>(), options in options()) {
+    fn routes_inside_a_host_do_not_depend_on_numbering(host in host(), seed in any::<u64>(), options in options()) {
         let fabric = host.build();
         same_by_name(&fabric, &shuffled(&fabric, seed), options)?;
     }
@@ -468,7 +468,7 @@ fn same_by_name(fabric: &Fabric, other: &Fabric, options: RouteOptions) -> Resul
             match (here.path(from, to), there.path(twin(from), twin(to))) {
                 (Ok(a), Ok(b)) => {
                     prop_assert_eq!((a.class, a.bandwidth, a.latency), (b.class, b.bandwidth, b.latency));
-                    // Which of several equal parallel links carries a hashed flow is a matter of their order.
+                    // The order of equal parallel links decides which of them carries a hashed flow.
                     prop_assert_eq!(by_name(fabric, &a), by_name(other, &b));
                 }
                 (a, b) => prop_assert!(a.is_err() && b.is_err()),
@@ -482,10 +482,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn on_clusters_flows_arrive_whole((name, nodes, network) in networks(), options in options(), broken in any::<prop::sample::Index>(), fails in any::<bool>()) {
+    fn flows_are_conserved_on_clusters((name, nodes, network) in networks(), options in options(), broken in any::<prop::sample::Index>(), fails in any::<bool>()) {
         let network: NetworkSpec = network.parse().unwrap();
         let Ok(mut fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else {
-            // Only a torus and a fat tree have shapes that do not take any number of hosts.
+            // Only a torus and a fat tree restrict the number of hosts.
             return Ok(());
         };
         if fails {
@@ -507,18 +507,18 @@ proptest! {
                 let same_host = fabric.node(from).host == fabric.node(to).host;
                 prop_assert!(same_host || path.class == PathClass::Net);
                 prop_assert!(fails || !same_host || path.class < PathClass::Net);
-                // Where host memory is a stop, a flow may pass a PCIe switch twice, and the same link both ways.
+                // A flow staged in host memory may pass a PCIe switch twice, and the same link in both directions.
                 check(&fabric, from, to, &path);
             }
         }
     }
 
     #[test]
-    fn on_clusters_numbering_does_not_matter((name, nodes, network) in networks(), options in options(), seed in any::<u64>()) {
+    fn routes_on_clusters_do_not_depend_on_numbering((name, nodes, network) in networks(), options in options(), seed in any::<u64>()) {
         let Ok(fabric) = cluster::build(&preset::load(name).unwrap(), nodes.min(4), Some(&network.parse().unwrap())) else {
             return Ok(());
         };
-        // NICs are dealt to GPUs in the order of the file, so devices keep theirs; links do not.
+        // NICs are assigned to GPUs in the order of the file, so devices keep their order; links do not.
         let mut builder = FabricBuilder::new("same devices");
         for (_, node) in fabric.nodes() {
             let host = builder.host(&fabric.hosts()[node.host.0 as usize]);

@@ -1,4 +1,4 @@
-//! Rules on fabrics small enough to see through.
+//! Routing rules on small fabrics.
 
 use super::*;
 use crate::route::{BufferPlace, Ecmp, GpuDirect, PeerAccess, Pxn, Share};
@@ -27,13 +27,13 @@ fn a_device_is_local_to_itself() {
 }
 
 #[test]
-fn without_peer_access_everything_passes_host_memory() {
+fn without_peer_access_gpus_communicate_through_host_memory() {
     let h200 = preset::load("hgx-h200").unwrap();
     let path = way(&h200, NO_P2P, "gpu0", "gpu1");
     assert_eq!(path.class, PathClass::Phb);
     assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu1"]);
     assert_eq!(way(&h200, NO_P2P, "gpu0", "gpu4").class, PathClass::Sys);
-    // Even where a switch joins the two: up to the CPU and down the same link.
+    // Even if a switch joins the two: up to the CPU and down the same link.
     let l40s = preset::load("l40s-pcie").unwrap();
     let path = way(&l40s, NO_P2P, "gpu0", "gpu1");
     assert_eq!(stations(&l40s, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "gpu1"]);
@@ -43,13 +43,13 @@ fn without_peer_access_everything_passes_host_memory() {
 }
 
 #[test]
-fn without_gpudirect_nics_are_reached_by_the_cpu() {
+fn without_gpudirect_nics_are_reached_through_the_cpu() {
     let h200 = preset::load("hgx-h200").unwrap();
     let path = way(&h200, NO_GDR, "gpu0", "nic0");
     assert_eq!(path.class, PathClass::Phb);
     assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "nic0"]);
     assert_eq!(way(&h200, NO_GDR, "gpu0", "nic1").class, PathClass::Phb);
-    // The RTX 4090's NICs cannot in the first place.
+    // The NICs of the RTX 4090 preset lack GPUDirect RDMA.
     let rtx = preset::load("rtx4090-pcie").unwrap();
     let path = way(&rtx, RouteOptions::default(), "gpu5", "nic1");
     assert_eq!(stations(&rtx, &path), ["gpu5", "cpu1", "nic1"]);
@@ -82,7 +82,7 @@ fn mig_instances_have_no_peer_access() {
     assert_eq!(stations(&fabric, &path), ["mig0", "sw", "cpu", "sw", "mig1"]);
 }
 
-/// A chain of GPUs.
+/// A chain of GPUs or accelerators.
 fn chain(gpus: u32, kind: &str) -> Fabric {
     let last = gpus - 1;
     let mut text = format!("[[node]]\nid = \"gpu[0-{last}]\"\nkind = \"{kind}\"\n");
@@ -108,12 +108,12 @@ fn a_gpu_forwards_nvlink_once() {
     };
     assert_eq!((from.as_str(), to.as_str()), ("gpu0", "gpu3"));
     assert!(reason.contains("do not forward"), "{reason}");
-    // A slice of other accelerators forwards as often as it takes.
+    // Accelerators of a slice forward any number of times.
     let path = way(&chain(4, "accelerator"), RouteOptions::default(), "gpu0", "gpu3");
     assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(300_000)));
 }
 
-/// `left` and `right` joined by several GPUs, each by links of its own bandwidth (GB/s) and latency (ns).
+/// Joins `left` and `right` through several GPUs, each by links of its own bandwidth (GB/s) and latency (ns).
 fn fork(middle: &[(u32, u32)]) -> Fabric {
     let mut text = "[[node]]\nid = \"left\"\nkind = \"gpu\"\n[[node]]\nid = \"right\"\nkind = \"gpu\"\n".to_owned();
     for (i, (bandwidth, latency)) in middle.iter().enumerate() {
@@ -128,7 +128,7 @@ fn fork(middle: &[(u32, u32)]) -> Fabric {
 }
 
 #[test]
-fn bandwidth_goes_before_latency_and_equal_ways_share() {
+fn bandwidth_precedes_latency_and_equal_paths_share_the_flow() {
     let taken = |middle: &[(u32, u32)]| {
         let fabric = fork(middle);
         let path = way(&fabric, RouteOptions::default(), "left", "right");
@@ -146,14 +146,14 @@ fn bandwidth_goes_before_latency_and_equal_ways_share() {
     assert_eq!(taken(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
     let named = |names: &[&str], share| names.iter().map(|&name| (name.to_owned(), share)).collect::<Vec<_>>();
     assert_eq!(taken(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
-    // Four that hold each other up carry more than three that do not, and fewer than these where they do so much.
+    // Four paths that limit each other may carry more than three that do not, or less if one of them is too slow.
     let fourth = Share { numerator: 1, denominator: 4 };
     assert_eq!(taken(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m1", "m2", "m3"], fourth), 36.0, 10.0));
     assert_eq!(taken(&[(10, 5), (7, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
 }
 
 #[test]
-fn hashed_flows_take_one_way_each_and_all_ways_together() {
+fn hashed_flows_use_one_path_each_and_spread_evenly() {
     let fabric = fork(&[(10, 5); 8]);
     let router = Router::new(&fabric, RouteOptions { ecmp: Ecmp::Hashed { seed: 1 }, ..RouteOptions::default() });
     let (left, right) = (at(&fabric, "left"), at(&fabric, "right"));
@@ -165,12 +165,12 @@ fn hashed_flows_take_one_way_each_and_all_ways_together() {
         *taken.entry(path.hops[0].link).or_insert(0) += 1;
     }
     assert_eq!(taken.len(), 8);
-    // 100 expected each; five standard deviations of a fair draw are 47.
+    // 100 expected per path; five standard deviations of a uniform draw are 47.
     assert!(taken.values().all(|&count| (53..=147).contains(&count)), "{taken:?}");
 }
 
 #[test]
-fn gpus_on_a_switch_without_nics_meet_there() {
+fn gpus_attached_to_a_network_switch_need_no_nic() {
     let fabric = spec(
         r#"
         [[node]]
@@ -189,12 +189,12 @@ fn gpus_on_a_switch_without_nics_meet_there() {
     );
     let path = way(&fabric, RouteOptions::default(), "gpu0", "gpu3");
     assert_eq!((path.class, path.hops.len(), path.latency), (PathClass::Net, 2, Picos(2_000_000)));
-    // Nor do options about hosts concern them.
+    // Options about hosts do not affect them.
     assert_eq!(way(&fabric, NO_GDR, "gpu0", "gpu3"), path);
 }
 
 #[test]
-fn nics_back_to_back_need_no_switch() {
+fn back_to_back_nics_need_no_switch() {
     let fabric = spec(
         r#"
         [[node]]
@@ -225,8 +225,8 @@ fn nics_back_to_back_need_no_switch() {
 }
 
 #[test]
-fn nics_do_not_join_gpus_of_a_host_that_links_join() {
-    // The network between the two NICs is shorter and faster than the way over the sockets.
+fn network_is_the_last_resort_within_a_host() {
+    // The network between the two NICs is shorter and faster than the path over the sockets.
     let mut fabric = preset::load("l40s-pcie").unwrap();
     let text = "[[node]]\nid = \"sw\"\nkind = \"switch\"\n";
     let mut builder = crate::FabricBuilder::reopen(fabric);
@@ -239,7 +239,7 @@ fn nics_do_not_join_gpus_of_a_host_that_links_join() {
     }
     fabric = builder.finish();
     assert_eq!(class(&fabric, "gpu0", "gpu7"), PathClass::Sys);
-    // But they do where nothing else is left.
+    // The network joins them if no other path is left.
     let broken = fabric.without("cpu0-cpu1").unwrap();
     assert_eq!(class(&broken, "gpu0", "gpu7"), PathClass::Net);
 }

@@ -1,4 +1,4 @@
-//! What is said of where traffic may pass holds for every route.
+//! Tests that transits cover the links and turns of every route.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,8 @@ fn passed(router: &Router<'_>, transits: &[Transit]) -> (BTreeSet<LinkId>, BTree
     (links, turns)
 }
 
-/// Every link of every route between `devices` is counted, and every turn; latencies are no longer than those of routes.
+/// Checks that the transits cover every link and turn of the routes between `devices`, and that their latencies are at
+/// most those of the routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let participants = Participants::new(devices);
@@ -40,10 +41,10 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, most_pairs:
             let trunk = router.forwards(start) && router.forwards(end);
             prop_assert!(trunk || links.contains(&hop.link), "{}", fabric.link_name(hop.link));
         }
-        // A flow that spreads lists its links side by side.
+        // A flow that is spread lists its links side by side.
         if matches!(options.ecmp, Ecmp::Hashed { .. }) {
             for pair in hops.windows(2) {
-                // One of the devices that stands in for an NVLink passes on anything.
+                // Turns at a device that replaces an NVLink are unrestricted.
                 let (_, at) = fabric.ends(pair[0].link);
                 let relays =
                     pair.iter().all(|hop| fabric.link(hop.link).kind == LinkKind::Nvlink) && devices.contains(&at);
@@ -69,7 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_route_passes_where_transits_say(
+    fn transits_cover_every_route(
         (name, nodes, network) in networks(),
         options in options(),
         broken in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
@@ -85,12 +86,13 @@ proptest! {
         let mut devices = fabric.gpus().to_vec();
         devices.remove(left_out.index(devices.len()));
         holds(&fabric, &devices, options, usize::MAX)?;
-        // The shorter way, for many kinds of islands.
+        // The approximation for many kinds of islands.
         holds(&fabric, &devices, options, 0)?;
     }
 }
 
-/// What a few twins say is what all devices say, link by link and turn by turn.
+/// Checks that a survey of twins equals a survey of all devices, link by link and turn by turn. Returns the number of
+/// turns saved.
 fn twins_stand_for_all(fabric: &Fabric, devices: &[NodeId], options: RouteOptions) -> Result<usize, TestCaseError> {
     let router = Router::new(fabric, options);
     let mut saved = 0;
@@ -109,7 +111,7 @@ fn twins_stand_for_all(fabric: &Fabric, devices: &[NodeId], options: RouteOption
     Ok(saved)
 }
 
-/// The ways of a few twins, exchanged, are those that a search from each device finds.
+/// Checks that routes mapped from twins equal those found by a search from each device.
 fn ways_are_those_of_twins(fabric: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let Some(&device) = fabric.gpus().first() else { return Ok(()) };
@@ -130,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn twins_of_random_hosts_stand_for_all(
+    fn twins_represent_all_devices_of_random_hosts(
         host in host(),
         twins in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         options in options(),
@@ -153,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn twins_of_clusters_stand_for_all(
+    fn twins_represent_all_devices_of_clusters(
         (name, nodes, network) in networks(),
         options in options(),
         broken in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..3),
@@ -178,8 +180,8 @@ fn twins_of_one_switch_are_surveyed_once() {
 }
 
 #[test]
-fn of_more_ways_than_are_kept_numbers_choose_and_twins_differ() {
-    // 2¹⁷ ways through 17 pairs of switches that are twins: one way is taken.
+fn twins_are_not_used_where_link_numbers_select_the_path() {
+    // 2¹⁷ paths through 17 pairs of twin switches, of which one path is used.
     let mut text = String::from("[[node]]\nid = \"gpu[0-3]\"\nkind = \"gpu\"\n");
     let mut link = |a: &str, b: &str| {
         text += &format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"pcie\"\nbandwidth = \"50 GB/s\"\n");
@@ -202,7 +204,7 @@ fn of_more_ways_than_are_kept_numbers_choose_and_twins_differ() {
 }
 
 #[test]
-fn hosts_of_one_machine_and_racks_pass_where_transits_say() {
+fn transits_cover_loopback_clusters_and_racks() {
     for (name, nodes, network) in
         [("hgx-h200", 4, "tcp-loopback"), ("gb200-nvl72", 20, "rail"), ("gb200-nvl72", 6, "mnnvl")]
     {
@@ -216,8 +218,8 @@ fn hosts_of_one_machine_and_racks_pass_where_transits_say() {
 }
 
 #[test]
-fn what_comes_from_the_network_does_not_go_down_again() {
-    // Two A100s and two NICs under a PCIe switch: each GPU is reached by its own NIC.
+fn network_traffic_enters_only_through_the_own_nic() {
+    // Two A100s and two NICs under a PCIe switch: each GPU is reached through its own NIC.
     let network = "fat_tree".parse().unwrap();
     let fabric = cluster::build(&preset::load("dgx-a100").unwrap(), 2, Some(&network)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());

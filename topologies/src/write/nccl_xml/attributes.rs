@@ -1,4 +1,4 @@
-//! The attributes of each element: those that the device carries from a file, else what its figures say.
+//! Attributes of the elements: those that a device has from its file, otherwise those derived from its figures.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,11 +10,11 @@ use crate::read::hardware;
 /// Attributes in the order in which they are written.
 pub(super) type List = [(String, String)];
 
-/// Attributes of a `<pci>`, in NCCL's order; what else a device carries belongs to the element in it.
+/// Attributes of a `<pci>`, in NCCL's order. All other attributes of a device belong to the element inside it.
 const OF_PCI: [&str; 8] =
     ["busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"];
 
-/// NCCL's order of the other elements.
+/// NCCL's order of the attributes of other elements.
 const ORDER: [&str; 20] = [
     "host_hash",
     "numaid",
@@ -38,22 +38,23 @@ const ORDER: [&str; 20] = [
     "gdr",
 ];
 
-/// An attribute that a device carries.
+/// Looks up an attribute of a device.
 pub(super) fn fact<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value)
 }
 
-/// Whether a GPU or NIC was named by its PCI class alone (files of cloud vendors), and is so again.
+/// Returns true if the file identified a GPU or NIC only by its PCI class (files of cloud vendors); it is written the
+/// same way.
 pub(super) fn is_bare(node: &Node) -> bool {
     fact(node, "class").is_some() && ["dev", "rank", "sm", "name"].iter().all(|name| fact(node, name).is_none())
 }
 
-/// The PCI class of a GPU that carries none.
+/// The PCI class of a GPU that has none.
 pub(super) fn class_of_gpu(node: &Node) -> &'static str {
     if node.is_amd() { "0x120000" } else { "0x030200" }
 }
 
-/// Bus ids and numbers of all devices, made up where a device carries none.
+/// Bus ids and numbers of all devices; generated where a device has none.
 pub(super) struct Identity {
     buses: FxHashMap<NodeId, String>,
     numbers: FxHashMap<NodeId, usize>,
@@ -66,7 +67,7 @@ impl Identity {
         let mut taken: FxHashSet<String> = fabric.nodes().filter_map(|(_, node)| carried(node)).collect();
         let mut counter = 0u32;
         let mut fresh = || loop {
-            // Above what machines use: domain 00f0 and up.
+            // Domain 00f0 and up, above those of real machines.
             let bus = format!("{:04x}:{:02x}:00.0", 0xf0 + (counter >> 8), counter & 0xff);
             counter += 1;
             if taken.insert(bus.clone()) {
@@ -94,22 +95,22 @@ impl Identity {
         self.buses.get(&device).map_or(&fabric.node(device).id, String::as_str)
     }
 
-    /// Whether two NICs are ports of one PCI device.
+    /// Returns true if two NICs are ports of one PCI device.
     pub fn same_device(&self, fabric: &Fabric, a: NodeId, b: NodeId) -> bool {
         fabric.node(b).kind == NodeKind::Nic && self.buses.get(&a) == self.buses.get(&b)
     }
 
-    /// The number of a device among its kind on its host.
+    /// The index of a device among those of its kind on its host.
     fn number(&self, device: NodeId) -> usize {
         self.numbers.get(&device).copied().unwrap_or_default()
     }
 }
 
-/// What an element takes of a device's attributes, and how it is written.
+/// Selection and order of the device attributes that belong to an element.
 struct Element {
     takes: fn(&str) -> bool,
     order: &'static [&'static str],
-    /// Attributes that tell that the device comes from a file: then nothing is added to what the file said.
+    /// Attributes whose presence shows that the device was read from a file. In that case nothing is added to them.
     from_file: &'static [&'static str],
 }
 
@@ -120,7 +121,7 @@ const INNER: Element =
     Element { takes: |name| !OF_PCI.contains(&name), order: &ORDER, from_file: &["dev", "rank", "sm", "name"] };
 
 impl Element {
-    /// The attributes of a device, and what is known besides where it comes from no file, in order.
+    /// The attributes of a device in order, followed by the `known` ones if it was not read from a file.
     fn list(&self, node: &Node, known: &[(&str, Option<String>)]) -> Vec<(String, String)> {
         let mut list: Vec<(String, String)> = node
             .attributes
@@ -141,7 +142,7 @@ impl Element {
     }
 }
 
-/// Whether a text can be the name of an XML attribute.
+/// Returns true if a text is a valid name of an XML attribute.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
@@ -156,7 +157,7 @@ pub(super) fn of_cpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     };
     let number = |number: Option<u32>| number.map(|number| number.to_string());
     let known = [
-        // Hosts of one file are told apart by this; a single one needs none.
+        // Distinguishes the hosts of one file; a single host needs none.
         ("host_hash", (fabric_hosts(fabric) > 1).then(|| format!("{:#x}", node.host.0 + 1))),
         (
             "numaid",
@@ -176,7 +177,7 @@ pub(super) fn of_cpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     CPU.list(node, &known)
 }
 
-/// Hosts that have a CPU.
+/// Number of hosts that have a CPU.
 fn fabric_hosts(fabric: &Fabric) -> usize {
     let hosts: FxHashSet<_> =
         fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu).map(|(_, node)| node.host).collect();
@@ -206,7 +207,7 @@ pub(super) fn of_gpu(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     let figures = gpu_figures(node);
     let capability = figures.and_then(|gpu| gpu.compute_capability);
     let amd = node.is_amd();
-    // RCCL's `sm` counts compute units, and `gcn` is the architecture.
+    // In RCCL, `sm` is the number of compute units and `gcn` the architecture.
     let sm = if amd { figures.and_then(|gpu| gpu.sm_count) } else { capability };
     let known = [
         ("dev", Some(identity.number(id).to_string())),
@@ -233,8 +234,8 @@ pub(super) fn of_net(fabric: &Fabric, identity: &Identity, id: NodeId) -> Vec<(S
     INNER.list(node, &known)
 }
 
-/// Width and rate of the PCIe link nearest to a bandwidth (in proportion), which may be nominal or, a quarter less, what
-/// NCCL counts.
+/// Width and rate of the PCIe link with the bandwidth nearest to this one (as a ratio). The bandwidth may be nominal
+/// or, about a quarter less, the one that NCCL assumes.
 fn nearest_pcie(bandwidth: Option<Bandwidth>, lanes: u16) -> (u16, &'static str) {
     const SPEEDS: [&str; 6] =
         ["2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"];
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pcie_rates_are_recognised_as_signalled_and_as_nccl_takes_them() {
+    fn nominal_and_nccl_pcie_rates_map_to_the_link_speed() {
         for (gbps, lanes, expected) in [
             (12.0, 16, (16, "8.0 GT/s PCIe")),
             (15.75, 16, (16, "8.0 GT/s PCIe")),

@@ -1,10 +1,10 @@
-//! NCCL's topology file of a fabric: what `NCCL_TOPO_FILE` takes.
+//! Writer of NCCL topology files (`NCCL_TOPO_FILE`).
 //!
-//! A fabric that was read from such a file comes back as the same graph, attributes included. Of any other, the file
-//! holds what the format has words for: the tree of CPUs, PCIe switches, GPUs and NICs, and the NVLink, xGMI and C2C of
-//! GPUs. Devices without a bus id get one. NCCL takes bandwidths from its own tables, so those of the fabric only choose
-//! the nearest PCIe rate; links between sockets are not written, since NCCL assumes them. Of devices that are out of service or take no
-//! part, and of links that are out of service, nothing is written.
+//! A fabric that was read from such a file is written back as the same graph, including attributes. For any other
+//! fabric the file contains what the format can represent: the tree of CPUs, PCIe switches, GPUs and NICs, and the
+//! NVLink, xGMI and C2C of GPUs. Devices without a bus id get a generated one. NCCL uses bandwidths from its own
+//! tables, so those of the fabric only select the nearest PCIe rate. Links between sockets are omitted, because NCCL
+//! assumes them. Failed devices, idle GPUs and failed links are omitted as well.
 
 mod attributes;
 mod tree;
@@ -22,12 +22,12 @@ use crate::visible::visible_in_xml;
 use attributes::{Identity, List};
 use tree::Tree;
 
-/// The topology file of a fabric.
+/// Writes the topology file of a fabric.
 ///
 /// # Errors
-/// [`Error::Request`] naming the device or link for which the format has no words: network switches, MIG instances and
-/// other accelerators, network links, devices that hang on no CPU by PCIe, NVLinks between other things than a GPU and a
-/// GPU, an NVSwitch or its own CPU.
+/// [`Error::Request`] with the name of a device or link that the format cannot represent: network switches, MIG
+/// instances and other accelerators, network links, devices that are attached to no CPU by PCIe, and NVLinks other than
+/// between a GPU and a GPU, an NVSwitch or its own CPU.
 pub fn write(fabric: &Fabric) -> Result<String> {
     let fabric = &in_service(fabric);
     let tree = Tree::of(fabric)?;
@@ -44,7 +44,7 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     Ok(visible_in_xml(&text).into_owned() + "\n")
 }
 
-/// The fabric without idle GPUs and without devices of which every link is out of service.
+/// The fabric without idle GPUs and without devices whose links have all failed.
 fn in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
     let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
     let mut links: FxHashMap<NodeId, bool> = FxHashMap::default();
@@ -57,7 +57,7 @@ fn in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
     if kept.len() == fabric.node_count() { Cow::Borrowed(fabric) } else { Cow::Owned(fabric.part(&kept)) }
 }
 
-/// Names what of a fabric's state the format cannot hold, in words.
+/// Descriptions of the state of a fabric that the format cannot represent.
 #[must_use]
 pub fn lost(fabric: &Fabric) -> Vec<String> {
     let settings: Vec<String> =
@@ -86,7 +86,7 @@ pub fn lost(fabric: &Fabric) -> Vec<String> {
         .collect()
 }
 
-/// The error for what the format cannot say.
+/// The error for an item that the format cannot represent.
 fn no_words(what: &str) -> Error {
     Error::Request(format!("an NCCL topology file has no words for {what}"))
 }
@@ -115,7 +115,7 @@ impl File<'_> {
         self.event(Event::End(BytesEnd::new(tag)))
     }
 
-    /// Everything below a CPU or a PCIe switch. The depth is that of the tree, which is limited.
+    /// Writes the devices below a CPU or a PCIe switch. The recursion is limited by the depth of the tree.
     fn children(&mut self, parent: NodeId) -> Result<()> {
         let tree = self.tree;
         let children = tree.children(parent);
@@ -141,7 +141,7 @@ impl File<'_> {
             self.open("pci", &pci)?;
             self.open("nic", &[])?;
             self.net(child)?;
-            // Ports of one device follow each other and have its bus id.
+            // Ports of one PCI device are consecutive and share its bus id.
             while let Some(&(next, _)) = children.get(at)
                 && self.identity.same_device(self.fabric, child, next)
             {
@@ -154,7 +154,8 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Whether a NIC stands under its CPU without a PCI device: its file gave none and nothing limits its way.
+    /// Returns true if a NIC is below its CPU without a PCI device: its file states no bus id and its link is
+    /// unlimited.
     fn is_without_pci(&self, parent: NodeId, nic: &Node, link: Option<LinkId>) -> bool {
         let unlimited = link.is_some_and(|link| self.fabric.link(link).bandwidth.is_none());
         self.fabric.node(parent).kind == NodeKind::Cpu && unlimited && attributes::fact(nic, "busid").is_none()
@@ -164,7 +165,7 @@ impl File<'_> {
         self.empty("net", &attributes::of_net(self.fabric, &self.identity, nic))
     }
 
-    /// A GPU or a PCIe switch.
+    /// Writes a GPU or a PCIe switch.
     fn device(&mut self, id: NodeId, link: Option<LinkId>) -> Result<()> {
         let node = self.fabric.node(id);
         let pci = attributes::of_pci(self.fabric, &self.identity, id, link);
@@ -213,13 +214,13 @@ impl File<'_> {
             if !own_cpu {
                 return Err(no_words(&format!("the C2C {}", self.fabric.link_name(id))));
             }
-            // Unlimited is said as the most that the attribute holds.
+            // Unlimited is written as the largest value of the attribute.
             let total = link.bandwidth.map_or(u64::from(u16::MAX) * 1_000_000, |rate| rate.0);
             let each = (total / u64::from(link.lanes.max(1)) / 1_000_000).max(1);
             return self.empty("c2c", &[pair("bw", each.to_string()), pair("count", link.lanes.to_string())]);
         }
         let (target, class) = match node.kind {
-            // What NCCL itself writes where switches are hidden.
+            // The value that NCCL itself writes where switches are hidden.
             NodeKind::Nvswitch => ("fffffff:ff:ff.0".to_owned(), "0x068000".to_owned()),
             NodeKind::Gpu => {
                 let class = attributes::fact(node, "class").unwrap_or(attributes::class_of_gpu(node));
@@ -234,7 +235,7 @@ impl File<'_> {
     }
 }
 
-/// How many links lead this way: the lanes, less where this direction is the slower one.
+/// Number of links in this direction: the lanes, reduced in proportion if this direction is the slower one.
 fn count_of(link: &Link, back: &Link) -> u16 {
     match (link.bandwidth, back.bandwidth) {
         (Some(this), Some(other)) if this < other => {
@@ -249,7 +250,7 @@ fn start<'a>(tag: &'a str, attributes: &'a List) -> BytesStart<'a> {
     BytesStart::new(tag).with_attributes(attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
-/// What is known of a GPU.
+/// The figures of a GPU, if known.
 fn gpu_figures(node: &Node) -> Option<&crate::fabric::GpuFigures> {
     match &node.figures {
         Figures::Gpu(figures) => Some(figures),

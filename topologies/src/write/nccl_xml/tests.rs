@@ -1,10 +1,11 @@
-//! What was read from a file comes back; what has no words is named.
+//! Tests that fabrics read from files are written back unchanged, and that unrepresentable parts are rejected by name.
 
 use super::*;
 use crate::arbitrary::facts;
 use crate::read::{nccl_xml, spec};
 
-/// Files with all that the format has, and what they lack: peers, links to CPUs, C2C, xGMI, hosts, sideways switches.
+/// Topology files of real machines. `odd_files` covers what they lack: peers, links to CPUs, C2C, xGMI, several hosts,
+/// peer links of PCIe switches.
 const FILES: [&str; 7] = [
     include_str!("../../../../tests/data/topologies/h200-node.xml"),
     include_str!("../../../../tests/data/topologies/aws_p4d-24xl-topo.xml"),
@@ -47,7 +48,7 @@ fn odd_files() -> Vec<String> {
 }
 
 #[test]
-fn files_come_back_as_the_same_graph() {
+fn files_are_written_back_as_the_same_graph() {
     for text in FILES.into_iter().map(str::to_owned).chain(odd_files()) {
         let fabric = nccl_xml::parse(&text, "t").unwrap();
         let written = write(&fabric).unwrap();
@@ -62,7 +63,7 @@ fn built(text: &str) -> Fabric {
     spec::parse(text, "t").and_then(|spec| spec.build_nodes()).unwrap()
 }
 
-/// A machine that no file described: two GPUs on an NVSwitch and a CPU, a NIC behind a switch, Grace-like C2C.
+/// A machine without a source file: two GPUs on an NVSwitch and a CPU, a NIC behind a switch, C2C as on Grace.
 const HOST: &str = r#"
 [[node]]
 id = "cpu0"
@@ -112,7 +113,7 @@ bandwidth = "450 GB/s"
 "#;
 
 #[test]
-fn other_fabrics_are_said_as_far_as_the_format_goes() {
+fn other_fabrics_are_written_as_far_as_the_format_allows() {
     let written = write(&built(HOST)).unwrap();
     let again = nccl_xml::parse(&written, "t").unwrap();
     let known = |warning: &String| warning.contains("--gpu-model");
@@ -126,7 +127,7 @@ fn other_fabrics_are_said_as_far_as_the_format_goes() {
 }
 
 #[test]
-fn what_has_no_words_is_named() {
+fn unrepresentable_devices_and_links_are_rejected_by_name() {
     let refuse = |more: &str| write(&built(&format!("{HOST}{more}"))).unwrap_err().to_string();
     let node = |id: &str, kind: &str| format!("[[node]]\nid = \"{id}\"\nkind = \"{kind}\"\n");
     let link = |a: &str, b: &str, kind: &str| format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"{kind}\"\n");

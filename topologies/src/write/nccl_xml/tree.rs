@@ -1,4 +1,4 @@
-//! The PCIe tree of a fabric: what hangs on what, as a topology file nests it.
+//! The PCIe tree of a fabric, as a topology file nests it.
 
 use rustc_hash::FxHashMap;
 
@@ -6,22 +6,23 @@ use super::no_words;
 use crate::error::Result;
 use crate::fabric::{Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
-/// Deepest nesting that is written: what the reader takes.
+/// Maximum nesting depth, equal to that of the reader.
 const DEEPEST: usize = 64;
 
 /// Children of CPUs and PCIe switches, in the order of the fabric.
 pub(super) struct Tree {
     /// The CPUs.
     pub roots: Vec<NodeId>,
-    /// By parent: the children, and the PCIe link of each upwards (none for a GPU that only C2C joins to its CPU).
+    /// Children of each parent with the PCIe link of each upwards; `None` for a GPU that is only joined to its CPU by
+    /// C2C.
     below: FxHashMap<NodeId, Vec<(NodeId, Option<LinkId>)>>,
-    /// PCIe switches joined sideways, by the one that was made first.
+    /// Peer links between PCIe switches (`pcilink`), by the switch at which the link starts.
     beside: FxHashMap<NodeId, Vec<NodeId>>,
     root_of: FxHashMap<NodeId, NodeId>,
 }
 
 impl Tree {
-    /// The tree, or what of the fabric has no place in it.
+    /// Builds the tree; the error names a device or link that has no place in it.
     pub fn of(fabric: &Fabric) -> Result<Self> {
         for (_, node) in fabric.nodes() {
             match node.kind {
@@ -38,7 +39,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// From the CPUs down over PCIe, level by level.
+    /// Adds devices from the CPUs down over PCIe, level by level.
     fn grow(&mut self, fabric: &Fabric) -> Result<()> {
         let mut level = self.roots.clone();
         self.root_of.extend(level.iter().map(|&cpu| (cpu, cpu)));
@@ -71,7 +72,7 @@ impl Tree {
         Ok(())
     }
 
-    /// GPUs that only C2C joins to a CPU (Grace) stand under it: NCCL needs a place in the tree for each.
+    /// Adds GPUs that are only joined to a CPU by C2C (Grace) below that CPU: NCCL requires each GPU in the tree.
     fn adopt(&mut self, fabric: &Fabric) {
         for &gpu in fabric.gpus().iter().filter(|gpu| !self.root_of.contains_key(gpu)).collect::<Vec<_>>() {
             let c2c = fabric.leaving(gpu).into_iter().find(|&link| {
@@ -84,7 +85,7 @@ impl Tree {
         }
     }
 
-    /// Everything must have its place, and every link be in the tree or have words of its own.
+    /// Checks that every device is in the tree, and that every link is in the tree or has an element of its own.
     fn check(&mut self, fabric: &Fabric) -> Result<()> {
         for (id, node) in fabric.nodes() {
             if node.kind != NodeKind::Nvswitch && !self.root_of.contains_key(&id) {
@@ -104,7 +105,7 @@ impl Tree {
                     true
                 }
                 LinkKind::Upi => kinds == [NodeKind::Cpu; 2],
-                // The writer of GPUs judges the other end.
+                // The writer of GPUs checks the other end.
                 LinkKind::Nvlink | LinkKind::C2c => kinds.contains(&NodeKind::Gpu),
                 LinkKind::Pcie | LinkKind::Infiniband | LinkKind::Ethernet => false,
             };
@@ -115,17 +116,17 @@ impl Tree {
         Ok(())
     }
 
-    /// What hangs on a device, with its link upwards.
+    /// The children of a device, with the link of each upwards.
     pub fn children(&self, of: NodeId) -> &[(NodeId, Option<LinkId>)] {
         self.below.get(&of).map_or(&[], Vec::as_slice)
     }
 
-    /// The switches joined sideways to a switch.
+    /// The PCIe switches to which a switch has a peer link.
     pub fn sideways(&self, of: NodeId) -> &[NodeId] {
         self.beside.get(&of).map_or(&[], Vec::as_slice)
     }
 
-    /// The CPU under which a device stands.
+    /// The CPU at the root of a device's tree.
     pub fn root_of(&self, device: NodeId) -> Option<NodeId> {
         self.root_of.get(&device).copied()
     }
