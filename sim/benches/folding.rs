@@ -1,4 +1,4 @@
-//! Folding: finding out that ranks are alike, and that they are not.
+//! Benchmark of folding, for workloads with and without symmetry.
 #![allow(missing_docs)] // made by criterion's macros
 
 mod workloads;

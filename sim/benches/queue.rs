@@ -1,7 +1,8 @@
-//! The event queue against what else it could be: a heap of events, and a heap of instants with a bucket of events each.
+//! Benchmark of the event queue against two alternatives: a heap of events, and a heap of instants with a bucket of
+//! events each.
 //!
-//! Two loads, as the engine makes them: *lockstep*, where all that is pending lies at a few instants, and *skewed*,
-//! where hardly any two events share one. Each step takes the next event and pushes one that comes later.
+//! Two loads that resemble the engine's: *lockstep*, with all pending events at a few instants, and *skewed*, with
+//! hardly any two events at one instant. Each step pops the next event and pushes a later one.
 #![allow(missing_docs)] // made by criterion's macros
 
 mod workloads;
@@ -19,7 +20,7 @@ use workloads::random;
 /// Steps of one measurement.
 const STEPS: u64 = 100_000;
 
-/// What the engine asks of a queue: order of time, then of arrival.
+/// Interface that the engine needs of a queue: order of time, then of arrival.
 trait Queue: Default {
     fn push(&mut self, time: u64, event: u64);
     fn pop(&mut self) -> Option<(u64, u64)>;
@@ -54,7 +55,7 @@ impl Queue for Heap {
     }
 }
 
-/// A heap of instants, and a bucket of events for each; the instants pushed to last are remembered, so that an event at
+/// Heap of instants, and a bucket of events for each. The most recent instants are cached, so that pushing an event at
 /// one of them costs an append.
 #[derive(Default)]
 struct Instants {
@@ -63,7 +64,7 @@ struct Instants {
     free: Vec<usize>,
     recent: [Option<(u64, usize)>; 4],
     pushed: u64,
-    /// The bucket that is being emptied: its instant, its number, how far.
+    /// Bucket that is being emptied: its instant, its number, the next entry.
     current: Option<(u64, usize, usize)>,
 }
 
@@ -101,20 +102,20 @@ impl Queue for Instants {
     }
 }
 
-/// How far ahead the event pushed at step `i` lies.
+/// Distance in time of the event pushed at step `i`.
 type Gap = fn(u64) -> u64;
 
-/// Latency or transfer, the same for all.
+/// Latency or transfer time, equal for all.
 fn lockstep(i: u64) -> u64 {
     if i.is_multiple_of(2) { 700_000 } else { 2_276 }
 }
 
-/// Around a latency, all different.
+/// Random times around a latency, all different.
 fn skewed(i: u64) -> u64 {
     1 + random(i) % 1_400_000
 }
 
-/// Holds the number of pending events: each step pops one and pushes one.
+/// Keeps the number of pending events constant: each step pops one and pushes one.
 fn hold<Q: Queue>(pending: u64, gap: Gap) -> u64 {
     let mut queue = Q::default();
     for i in 0..pending {

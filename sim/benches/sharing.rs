@@ -1,4 +1,5 @@
-//! Max–min sharing by itself: a full solution when everything starts at once, and one flow that leaves and comes back.
+//! Benchmark of max–min sharing alone: a full solution when everything starts at once, and one flow that leaves and
+//! returns.
 #![allow(missing_docs)] // made by criterion's macros
 
 mod workloads;
@@ -10,7 +11,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fabricast_sim::sharing::{Revised, RouteId, Sharing, System};
 use workloads::{ports, random, route};
 
-/// All ordered pairs of the GPUs of one host, each over the sender's port out and the receiver's port in.
+/// All ordered pairs of the GPUs of one host, each over the sender's egress port and the receiver's ingress port.
 fn all_pairs(gpus: u32) -> System {
     let mut system = System::new();
     let ports = ports(&mut system, 2 * gpus);
@@ -22,7 +23,7 @@ fn all_pairs(gpus: u32) -> System {
     system
 }
 
-/// Flows that each cross `hops` capacities out of `capacities`, at random.
+/// Flows that each cross `hops` random capacities out of `capacities`.
 fn scattered(flows: u64, hops: u64, capacities: u32) -> System {
     let mut system = System::new();
     let ports = ports(&mut system, capacities);
@@ -36,8 +37,8 @@ fn scattered(flows: u64, hops: u64, capacities: u32) -> System {
     system
 }
 
-/// A random permutation over a fat tree of three tiers: hosts of one port, `radix`/2 of them on a leaf, `radix`/2 leaves
-/// in a pod; every flow takes one spine of its pod and one core by hash.
+/// Random permutation over a three-tier fat tree: hosts of one port, `radix`/2 of them on a leaf, `radix`/2 leaves in a
+/// pod; every flow uses one spine of its pod and one core by hash.
 fn fat_tree(hosts: u32, radix: u32) -> System {
     let mut system = System::new();
     let (half, leaves) = (radix / 2, hosts / (radix / 2));

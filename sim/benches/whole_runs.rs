@@ -1,4 +1,4 @@
-//! The engine on whole collectives, from the first event to the last.
+//! Benchmark of the engine on whole collectives, from the first event to the last.
 #![allow(missing_docs)] // made by criterion's macros
 
 mod workloads;

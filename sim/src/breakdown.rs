@@ -1,13 +1,14 @@
-//! Which cost of the profile a time is made of: every figure once, with its name.
+//! Breakdown of a time into the costs of the profile, each figure once, by name.
 //!
-//! A time is homogeneous in what it is made of: where all software times, latencies and times per byte are twice as long,
-//! so is it. So it is the sum of each of them times its own derivative (Euler's theorem), and that product is what stands of
-//! a cost on the critical path: how often it is charged there, times itself. Derivatives are differences of runs with costs a
-//! hundredth longer and shorter, so that no formula of a cost is written twice.
+//! A time is homogeneous in its costs: if all software times, latencies and times per byte double, so does the time. It
+//! is therefore the sum of each cost times its own derivative (Euler's theorem), and that product is the cost's
+//! contribution to the critical path: how often it is charged there, times itself. Derivatives are differences of runs
+//! with a cost one hundredth longer and shorter, so that no cost formula is written twice.
 //!
-//! Costs are lengthened one after the other, from a run in which all are shorter to one in which all are longer: so the parts
-//! add up to the difference between these two, also where the chain that ends last changes on the way. (With the other costs as they
-//! are, each of two chains of nearly one length would count with what makes it the longer one, and the sum with both.)
+//! Costs are lengthened one after the other, from a run in which all are shorter to one in which all are longer. The
+//! parts then add up to the difference between these two runs, even if the critical path changes in between. (With the
+//! other costs unchanged, each of two chains of nearly equal length would count with the costs that make it the longer
+//! one, and the sum would include both.)
 
 use fabricast_topologies::{Bandwidth, Picos};
 
@@ -17,30 +18,30 @@ use crate::profile::{
 use crate::schedule::Protocol;
 use crate::timeline::{LaunchMode, Timeline};
 
-/// What a time is made of.
+/// Breakdown of a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakdown {
-    /// The time.
+    /// Total time.
     pub time: Picos,
-    /// Its parts that are not nothing, in the order of a profile file; they and `rest` add up to it.
+    /// Non-zero parts, in the order of a profile file; with `rest` they add up to the time.
     pub parts: Vec<Part>,
-    /// What no part explains: capacities that are no link's (memory, engines), and where two chains take turns.
+    /// Time that no part explains: capacities other than links (memory, engines), and alternating critical paths.
     pub rest: Picos,
 }
 
-/// A part of a time.
+/// Contribution of one cost to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The figure of the profile as its file calls it: `protocol.ll.step`; `latency` for that of paths.
+    /// Name of the figure in the profile file: `protocol.ll.step`; `latency` for that of paths.
     pub name: String,
-    /// What it comes to.
+    /// Contribution to the time.
     pub time: Picos,
 }
 
-/// How far a cost is moved each way.
+/// Relative change of a cost in each direction.
 const STEP: f64 = 0.01;
 
-/// A figure in a table of a profile: its name there, and where it stands.
+/// Figure in a table of a profile: its name there, and its accessor.
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times of a protocol.
@@ -57,10 +58,10 @@ const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("settle", |costs| &mut costs.settle),
 ];
 
-/// A time that not every profile has, by its name.
+/// Time that not every profile has: its name and accessor.
 type Optional = (&'static str, fn(&mut Passes) -> Option<&mut Picos>);
 
-/// Times of blocks that work by passes.
+/// Times of blocks that work in passes.
 const PASSES: [Optional; 7] = [
     ("pass.send", |passes| Some(&mut passes.send)),
     ("pass.forward", |passes| Some(&mut passes.forward)),
@@ -71,8 +72,8 @@ const PASSES: [Optional; 7] = [
     ("pass.exchange", |passes| passes.exchange.as_mut()),
 ];
 
-/// What links reach: bytes take the longer the less it is. What a protocol's framing adds (`wire_efficiency`), and what of
-/// NVLink multicast does not reach, is part of the link's.
+/// Efficiencies of links: a lower one lengthens the time per byte. The overhead of a protocol's framing
+/// (`wire_efficiency`) and of NVLink multicast is part of the link's.
 const LINKS: [Named<LinkEfficiency, f64>; 6] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
@@ -101,7 +102,7 @@ const LETTERS: [Named<MessageCosts, Picos>; 6] = [
     ("launch", |costs| &mut costs.launch),
 ];
 
-/// Rates of two-sided messages: what takes the longer the less they are.
+/// Rates of two-sided messages: a lower one lengthens the time.
 const LETTER_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
     ("copy_out_rate", |costs| &mut costs.copy_out_rate),
     ("copy_in_rate", |costs| &mut costs.copy_in_rate),
@@ -119,10 +120,10 @@ const LAUNCHES: [Named<LaunchCosts, Picos>; 7] = [
     ("jitter", |costs| &mut costs.jitter),
 ];
 
-/// Takes a time apart. `run` is the run with any profile.
+/// Computes the breakdown of a time. `run` simulates with a given profile.
 ///
 /// # Errors
-/// The first of `run`.
+/// The first error of `run`.
 pub fn breakdown<E>(
     profile: &Profile,
     protocol: Protocol,
@@ -132,7 +133,7 @@ pub fn breakdown<E>(
     let whole = run(profile)?;
     let costs: Vec<(String, Scale)> =
         costs(protocol, mode).into_iter().filter(|(_, scale)| scale(&mut profile.clone(), 1.0)).collect();
-    // With so many of them longer.
+    // Simulates with the first `longer` costs longer and the others shorter.
     let mut run_with = |longer: usize| {
         let mut moved = profile.clone();
         for (number, (_, scale)) in costs.iter().enumerate() {
@@ -153,9 +154,9 @@ pub fn breakdown<E>(
         before = after;
     }
     latency_of_paths = latency_of_paths.max(before.costs.latency);
-    // Where a floor decides, the chain of the device is not what the time is made of.
+    // If a launch floor determines the time, the chain on the device does not.
     let known: Picos = parts.iter().map(|part| part.time).sum();
-    // What messages between hosts wait for is part of the latency of paths.
+    // Latencies of messages between hosts are part of the latency of paths.
     let named = |part: &&Part| {
         MESSAGES.iter().any(|(name, _)| part.name == format!("network.{name}"))
             || LETTERS
@@ -165,7 +166,7 @@ pub fn breakdown<E>(
             || part.name == "message.copy_in_rate"
     };
     let of_messages: Picos = parts.iter().filter(named).map(|part| part.time).sum();
-    // Of chains that take turns, the latency of the one that has most of it.
+    // Of alternating critical paths, the one with the largest latency counts.
     let latency =
         Picos(latency_of_paths.0.saturating_sub(of_messages.0)).min(Picos(whole.time.0.saturating_sub(known.0)));
     if latency > Picos::ZERO {
@@ -175,10 +176,10 @@ pub fn breakdown<E>(
     Ok(Breakdown { time: whole.time, parts, rest: Picos(whole.time.0.saturating_sub(known.0)) })
 }
 
-/// Scales a cost of a profile; says whether there is any.
+/// Scales a cost of a profile; returns false if the profile does not have it.
 type Scale = Box<dyn Fn(&mut Profile, f64) -> bool>;
 
-/// The costs that a run over a protocol may be made of, by name.
+/// Returns the costs that may contribute to a run with a protocol, by name.
 fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
     let mut costs: Vec<(String, Scale)> = Vec::new();
     let number = protocol as usize;
@@ -239,7 +240,7 @@ fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
     costs
 }
 
-/// Whether there was something to scale.
+/// Scales a time; returns false if there is none.
 fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
     match time {
         Some(time) if *time > Picos::ZERO => {
@@ -250,7 +251,7 @@ fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
     }
 }
 
-/// The same of a rate, which is the less the longer something takes.
+/// Variant of [`scale`] for a rate, which is divided by the factor.
 fn scale_rate(rate: Option<&mut Bandwidth>, factor: f64) -> bool {
     match rate {
         Some(rate) => {

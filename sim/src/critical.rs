@@ -1,4 +1,4 @@
-//! The critical path: the chain of operations that a run's end hangs on, and what each link of the chain took.
+//! Critical path: the chain of operations that determines a run's end, and the duration of each step.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -6,27 +6,27 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Costs, PerOp, Span, Workload};
 use crate::spans::Spans;
 
-/// One operation of the chain. The five durations of all steps add up to the run's end, and by kind to its costs.
+/// Operation of the critical path. The five durations of all steps add up to the run's end, and by kind to its costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CriticalStep {
-    /// When it happened.
+    /// Times of the operation.
     pub span: Span,
-    /// From the end of the step before (or from the start-up) until it was ready: its rank started late.
+    /// Time from the end of the step before (or from the start-up) until it was ready, if its rank started late.
     pub held_back: Picos,
-    /// Software time of the step; of the first one, the start-up too.
+    /// Software time of the step; that of the first one includes the start-up.
     pub software: Picos,
     /// Latency of its path.
     pub latency: Picos,
-    /// Its bytes at the rate that it would have alone.
+    /// Time of its bytes at the rate without contention.
     pub bandwidth: Picos,
-    /// What sharing with others added.
+    /// Time added by sharing capacities.
     pub sharing: Picos,
 }
 
-/// The chain that ends last, first operation first; background runs do not count. Of predecessors that end at the same
-/// instant the one whose chain the engine charges is named, and of equal ones that with the lowest run and index. An
-/// operation that goes in turn may hang on the beginning of the one before it, which then counts up to the end of its
-/// software time; one that stands in line may hang on the one that flowed before.
+/// Returns the chain that ends last, first operation first, without background runs. Of predecessors that end at the
+/// same instant it contains the one whose chain the engine charges, and of equal ones that with the lowest run and
+/// index. An operation that goes in turn may depend on the beginning of the one before it, which then counts up to the
+/// end of its software time; one in a line may depend on the one that flowed before.
 #[must_use]
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
@@ -41,11 +41,11 @@ pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     path
 }
 
-/// What flowed on the lines that the chain comes by, in order.
+/// Operations that flowed on the lines of the chain, in order.
 struct Lines<'a> {
     workload: &'a Workload,
     spans: &'a Spans,
-    /// The operations of each line: all of a run, or one.
+    /// Operations of each line: all of a run, or one.
     ops: Vec<Vec<(u32, Option<u32>)>>,
     known: FxHashMap<u32, Vec<Span>>,
 }
@@ -64,7 +64,7 @@ impl<'a> Lines<'a> {
         Self { workload, spans, ops, known: FxHashMap::default() }
     }
 
-    /// The operation that flowed on an operation's line until an instant.
+    /// Returns the operation that flowed on an operation's line until an instant.
     fn until(&mut self, (run, index): (u32, u32), instant: Picos) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
@@ -75,7 +75,7 @@ impl<'a> Lines<'a> {
                 let indexes = index.map_or(0..workload.runs[run as usize].len, |index| index..index + 1);
                 indexes.filter_map(move |i| spans.get(run, i))
             });
-            // (What moves nothing does not stand in line.)
+            // Operations without bytes are in no line.
             let mut flowed: Vec<Span> = all.filter(|span| span.flowing < span.done).collect();
             flowed.sort_unstable_by_key(|span| span.done);
             flowed
@@ -85,31 +85,31 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// An operation of the chain up to its end, or up to the end of its software time.
+/// Operation of the chain up to its end, or up to the end of its software time.
 #[derive(Clone, Copy)]
 struct Link {
     span: Span,
-    /// Of the chain until then.
+    /// Costs of the chain until then.
     costs: Costs,
     until: Picos,
     part: Part,
 }
 
-/// How far an operation of the chain went.
+/// Part of an operation that belongs to the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Up to the end of its software time: when it could flow does not matter.
+    /// Up to the end of its software time, regardless of its flow.
     Prepared,
-    /// Further.
+    /// Up to its flow or its end.
     Flowed,
 }
 
 impl Link {
-    /// What this operation hung on.
+    /// Returns the operation that this one depended on.
     fn before(self, lines: &mut Lines<'_>) -> Option<Self> {
         let Span { run, index, flowing, begun, .. } = self.span;
         if self.part == Part::Flowed {
-            // It could have flowed before, and the one ahead of it did.
+            // It was ready to flow earlier, but the one ahead of it in the line was flowing.
             if let Some(span) = lines.until((run, index), flowing).filter(|span| span.costs == begun) {
                 return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
             }
@@ -123,7 +123,7 @@ impl Link {
             let done = Self { span, costs: span.costs, until: span.done, part: Part::Flowed };
             let gated = edge.is_turn() && self.part == Part::Flowed;
             Some(match edge.is_turn() {
-                // It was ready in time and had to wait until the one before was done, or its spacing over.
+                // It was ready, but had to wait for the end of the one before, or of its spacing.
                 true if gated && span.done == flowing && span.costs == begun => (true, done),
                 true if gated && span.flowing + spacing == flowing && freed == begun => {
                     (true, Self { costs: freed, until: flowing, ..done })
@@ -143,7 +143,7 @@ impl Link {
 }
 
 impl CriticalStep {
-    /// What an operation adds to the costs of the chain before it.
+    /// Returns an operation's contribution to the costs of the chain before it.
     fn between(before: Costs, link: Link) -> Self {
         let Link { span, costs: after, .. } = link;
         Self {
@@ -156,7 +156,7 @@ impl CriticalStep {
         }
     }
 
-    /// Everything it took.
+    /// Returns the total duration.
     #[must_use]
     pub fn total(&self) -> Picos {
         self.held_back + self.software + self.latency + self.bandwidth + self.sharing

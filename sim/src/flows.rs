@@ -1,7 +1,7 @@
-//! Timed flows: arbitrary traffic between devices, by itself or behind a collective.
+//! Timed flows: arbitrary traffic between devices, alone or in the background of a collective.
 //!
-//! Reads `src,dst,bytes,start_us` (CSV with that header; bytes with or without a unit), and puts flows on a fabric. A
-//! flow starts at its time, takes the latency of its path, then its share of the path's capacities.
+//! Reads `src,dst,bytes,start_us` (CSV with that header; bytes with or without a unit), and adds flows to a fabric. A
+//! flow starts at its time and arrives after the latency of its path at its share of the path's capacities.
 
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, Place};
 
@@ -11,40 +11,40 @@ use crate::lower::{Devices, LowerError, Lowered, Setting};
 use crate::quantity::Work;
 use crate::timeline::{LOAD_SLICES, SimulateError, Utilization, utilization};
 
-/// A flow between two devices.
+/// Flow between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Where it starts.
+    /// Source device.
     pub src: NodeId,
-    /// Where it ends.
+    /// Destination device.
     pub dst: NodeId,
-    /// How much it moves.
+    /// Amount of data.
     pub bytes: Bytes,
-    /// When it starts.
+    /// Start time.
     pub start: Picos,
 }
 
-/// Why flows could not be read.
+/// Error in a flow file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct FlowError {
-    /// Where in the text.
+    /// Source location.
     pub place: Place,
-    /// What is wrong and what was expected.
+    /// Problem, and what was expected.
     pub message: String,
 }
 
-/// The columns of a flow file.
+/// Columns of a flow file.
 const COLUMNS: [&str; 4] = ["src", "dst", "bytes", "start_us"];
 
-/// A start later than this is refused: 1,000 seconds.
+/// Latest start that is accepted: 1,000 seconds.
 const LATEST_US: f64 = 1e9;
 
-/// Reads flows between devices of `fabric`. Blank lines and lines that begin with `#` do not count.
+/// Reads flows between devices of `fabric`. Ignores blank lines and lines that begin with `#`.
 ///
 /// # Errors
-/// [`FlowError`] with the line and column: a header that is not `src,dst,bytes,start_us`, an unknown device, a size or a
-/// time that cannot be.
+/// [`FlowError`] with the line and column: a header that is not `src,dst,bytes,start_us`, an unknown device, an invalid
+/// size or time.
 pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, FlowError> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -78,7 +78,7 @@ pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, Flo
     }
 }
 
-/// A line of the file, for errors in its fields.
+/// Line of the file, for errors in its fields.
 struct FlowFields<'a> {
     text: &'a str,
     source: &'a str,
@@ -108,26 +108,26 @@ impl FlowFields<'_> {
         })
     }
 
-    /// An error at a field of this line (at its start where the field is empty).
+    /// Creates an error at a field of this line (at its start if the field is empty).
     fn error(&self, field: &str, message: impl Into<String>) -> FlowError {
         FlowError { place: Place::in_line(self.source, self.text, self.start, ([], field)), message: message.into() }
     }
 }
 
-/// What a run of flows says.
+/// Result of a simulation of flows.
 #[derive(Clone, Debug)]
 pub struct FlowOutcome {
-    /// When each flow ended, in the order given.
+    /// End of each flow, in the order given.
     pub ends: Vec<Picos>,
     /// Events handled.
     pub events: u64,
-    /// Every capacity that was used.
+    /// Utilization of every used capacity.
     pub utilization: Vec<Utilization>,
-    /// How much of each capacity (in the order of `utilization`) was used over time.
+    /// Used fraction of each capacity (in the order of `utilization`) over time.
     pub load: LoadOverTime,
 }
 
-/// Runs flows by themselves. `setting.placement` does not matter; of the profile only the efficiency of links does.
+/// Simulates flows alone. `setting.placement` is ignored; of the profile only the efficiency of links is used.
 ///
 /// # Errors
 /// [`SimulateError`]: devices without a path between them, flows of over 213 days, an interrupt.
@@ -144,10 +144,10 @@ pub fn simulate(flows: &[Flow], setting: Setting<'_>, watch: Watch<'_>) -> Resul
     })
 }
 
-/// Adds flows to a lowered schedule, behind its runs: they share its capacities and do not count for its end.
+/// Adds flows to a lowered schedule, after its runs: they share its capacities and do not count for its end.
 ///
 /// # Errors
-/// [`LowerError::Unreachable`] where two devices have no path between them.
+/// [`LowerError::Unreachable`] if two devices have no path between them.
 pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
     let mut devices = Devices::new(setting, std::mem::take(&mut lowered.resources));
     for (flow, label) in flows.iter().zip(labels(flows)) {
@@ -163,8 +163,8 @@ pub(crate) fn add(flows: &[Flow], setting: Setting<'_>, lowered: &mut Lowered) -
     Ok(())
 }
 
-/// Tells flows between the same devices apart, where ways are chosen by hash: by their place among them by start and
-/// size, so that the order in which flows are listed does not matter.
+/// Returns labels that distinguish flows between the same devices for hashed routing: their rank by start and size, so
+/// that the order of the list does not matter.
 fn labels(flows: &[Flow]) -> Vec<u64> {
     let key = |place: usize| flows.get(place).map(|flow| (flow.src, flow.dst, flow.start, flow.bytes));
     let mut order: Vec<usize> = (0..flows.len()).collect();
@@ -179,7 +179,7 @@ fn labels(flows: &[Flow]) -> Vec<u64> {
     labels
 }
 
-/// A flow whose end is out of reach, in an error of the engine.
+/// Returns the index of the flow with an unreachable end, from an error of the engine.
 #[must_use]
 pub fn flow_of(error: &EngineError) -> Option<u32> {
     match error {

@@ -1,15 +1,15 @@
-//! What a call takes among others that follow it at once, as benchmarks count: many calls, and their time divided by their
-//! number.
+//! Time per call in a sequence of back-to-back calls, as benchmarks measure it: total time divided by the number of
+//! calls.
 //!
-//! Where every rank waits for every other that is the time of the call. Where data flow one way (broadcast, reduce, gather,
-//! scatter) it is less: the ranks at the near end are through early and begin the next call while those at the far end
-//! still work at this one. A rank begins a call when it is through with the one before; what its kernel has handed to a
-//! link it does not wait for. The time that all ranks' ends move on by from call to call is the answer: the greatest of
-//! the ranks' own times, as of a pipeline's stages (the eigenvalue of a max-plus system; F. Baccelli, G. Cohen, G. J. Olsder,
+//! If every rank waits for every other, that is the time of the call. If data flow one way (broadcast, reduce, gather,
+//! scatter) it is less: the ranks near the source finish early and begin the next call while those at the far end still
+//! work on this one. A rank begins a call when it has finished the one before; it does not wait for data that its
+//! kernel has passed to a link. The result is the time by which all ranks' ends advance from call to call: the largest
+//! of the ranks' own times, as in a pipeline (the eigenvalue of a max-plus system; F. Baccelli, G. Cohen, G. J. Olsder,
 //! J.-P. Quadrat, "Synchronization and Linearity", 1992, chapter 3).
 //!
-//! A rank that only receives is taken to keep pace: what receiving costs is counted with the send. How far ranks may run
-//! ahead (the buffers between them) is not limited.
+//! A rank that only receives is assumed to keep pace: the cost of receiving is counted with the send. The distance by
+//! which ranks may run ahead (the buffers between them) is not limited.
 
 use fabricast_topologies::Picos;
 
@@ -18,18 +18,18 @@ use crate::lower::{self, Lowered, Party, Setting};
 use crate::schedule::Generate;
 use crate::timeline::{LaunchMode, SimulateError};
 
-/// Calls that are run: the first fill the pipeline. Whoever runs behind the slowest rank is in step with it from the second
-/// call on.
+/// Number of simulated calls; the first ones fill the pipeline. A rank behind the slowest one is in step with it from
+/// the second call on.
 const CALLS: usize = 4;
 
-/// The time from call to call, launch costs and floors included.
+/// Returns the time from call to call, including launch costs and floors.
 ///
 /// # Errors
 /// [`SimulateError`]: ranks without devices or paths, a deadlock.
 pub fn time_in_a_row(generator: &dyn Generate, setting: Setting<'_>, mode: LaunchMode) -> Result<Picos, SimulateError> {
     let mut through = vec![Picos::ZERO; setting.placement.len()];
     let mut step = Picos::ZERO;
-    // The last call's gap counts: those before it fill the pipeline.
+    // Only the gap of the last call counts: those before it fill the pipeline.
     for _ in 0..CALLS {
         let lowered = lower::lower(&[Party { generator, setting: Setting { delays: &through, ..setting } }])?;
         let watch = Watch { recording: Recording::RunEnds, ..Watch::default() };
@@ -42,7 +42,7 @@ pub fn time_in_a_row(generator: &dyn Generate, setting: Setting<'_>, mode: Launc
     Ok(setting.profile.launch(mode.launch, mode.processes).apply(step, mode.host_work(generator.header())))
 }
 
-/// When a rank has handed its last bytes to a link; 0 for one that sends nothing.
+/// Returns the time at which a rank has passed its last bytes to a link; 0 if it sends nothing.
 fn through_with(lowered: &Lowered, ends: &[Picos], rank: usize) -> Picos {
     let starts = &lowered.rank_starts;
     let runs = match (starts.get(rank), starts.get(rank + 1)) {

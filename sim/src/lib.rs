@@ -1,11 +1,12 @@
-//! Schedules of collectives, and the simulator that runs them.
+//! Schedules of collectives, and their simulator.
 //!
-//! This crate owns the [`schedule`] language (what every rank sends, where, after what), its [`verify`] (does the
-//! schedule compute the collective, without races and deadlocks), the discrete-event [`engine`] with max–min
-//! [`sharing`] of every capacity of a fabric, and the [`Profile`](profile::Profile) (what software costs).
+//! This crate contains the [`schedule`] language (operations of every rank, their peers and dependencies), its
+//! verification ([`verify`]: a schedule computes the collective, without races and deadlocks), the discrete-event
+//! [`engine`] with max–min [`sharing`] of every capacity of a fabric, and the [`Profile`](profile::Profile) of software
+//! costs.
 //!
-//! It never chooses: algorithms and strategies live in the planner, and no code here knows one by name. It never reads
-//! a wall clock, and its results depend on nothing but its input: not on threads, event order or id numbering.
+//! It never selects: algorithms and strategies belong to the planner, and no code here refers to one by name. It never
+//! reads a wall clock, and its results depend only on its input: not on threads, event order or id numbering.
 //!
 //! ```text
 //! Generate (a planner's generator, or a Schedule from a file)

@@ -1,4 +1,4 @@
-//! Load over time: how much of each capacity was used in each slice of a run, from the recorded changes of rates.
+//! Load over time: used fraction of each capacity in each slice of a run, from the recorded rate changes.
 
 use fabricast_topologies::Picos;
 
@@ -6,14 +6,14 @@ use crate::engine::{RateChange, Workload};
 use crate::quantity::Rate;
 use crate::sharing::{ResourceId, RouteId, WHOLE};
 
-/// The part of each capacity that was used in each of a number of equal slices of the run, 0 to 1.
+/// Used fraction of each capacity in equal slices of the run, 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadOverTime {
     /// Length of a slice.
     pub slice: Picos,
-    /// One value per slice; a row serves all capacities that it stands for.
+    /// One value per slice; a row applies to all capacities that it represents.
     rows: Vec<Vec<f64>>,
-    /// The row of each capacity, in order of id.
+    /// Row of each capacity, in order of id.
     row_of: Vec<u32>,
 }
 
@@ -38,19 +38,19 @@ pub fn load_over_time(workload: &Workload, changes: &[RateChange], end: Picos, s
 }
 
 impl LoadOverTime {
-    /// The loads of one capacity.
+    /// Returns the loads of one capacity.
     #[must_use]
     pub fn of(&self, resource: ResourceId) -> &[f64] {
         let row = self.row_of.get(resource.0 as usize).and_then(|&row| self.rows.get(row as usize));
         row.map_or(&[], Vec::as_slice)
     }
 
-    /// The loads of every capacity, in order of id.
+    /// Returns the loads of every capacity, in order of id.
     pub fn iter(&self) -> impl Iterator<Item = &[f64]> {
         (0..self.row_of.len() as u32).map(|id| self.of(ResourceId(id)))
     }
 
-    /// The same for a system each of whose capacities one of these stands for.
+    /// Returns the loads of a system in which capacity i is represented by `resources[i]` of this one.
     #[must_use]
     pub(crate) fn standing_for(self, resources: &[ResourceId]) -> Self {
         let row_of = resources.iter().map(|id| self.row_of.get(id.0 as usize).copied().unwrap_or(u32::MAX)).collect();
@@ -58,7 +58,7 @@ impl LoadOverTime {
     }
 }
 
-/// What passed over each capacity in each slice: rate × coefficient × picoseconds.
+/// Traffic of each capacity in each slice: rate × coefficient × picoseconds.
 struct Sums<'a> {
     workload: &'a Workload,
     slice: Picos,
@@ -66,7 +66,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// A route that carried `rate` from one instant to another.
+    /// Adds the traffic of a route that carried `rate` from one instant to another.
     fn add(&mut self, route: RouteId, rate: Rate, from: Picos, to: Picos) {
         let slice = self.slice.0;
         if rate.0 == 0 || to <= from {
@@ -86,7 +86,7 @@ impl Sums<'_> {
         }
     }
 
-    /// The same as parts of what could have passed.
+    /// Returns the traffic as a fraction of the capacity.
     fn parts(&self) -> Vec<Vec<f64>> {
         let could =
             |id: u32| self.workload.system.capacity(ResourceId(id)).0 as f64 * WHOLE as f64 * self.slice.0 as f64;

@@ -1,19 +1,19 @@
-//! The engine's own integers: rates and work fine enough that every product of a rate and a duration is exact.
+//! Integer units of the engine: rates and work, fine enough that every product of a rate and a duration is exact.
 //!
-//! A [`Rate`] counts thousandths of a byte per second and [`Work`] counts 10⁻¹⁵ bytes, so that work = rate × picoseconds
-//! without rounding. Rounding happens in two places only: a share of a capacity is rounded down to a whole rate, and a
-//! finish time is rounded up to a whole picosecond. Both depend on values, never on order, which is what makes a folded
-//! run equal an unfolded one to the picosecond.
+//! A [`Rate`] counts thousandths of a byte per second and [`Work`] counts 10⁻¹⁵ bytes, so that work = rate ×
+//! picoseconds without rounding. Rounding happens in two places only: a share of a capacity is rounded down to a whole
+//! rate, and a finish time is rounded up to a whole picosecond. Both depend on values, never on order, so a folded run
+//! equals an unfolded one to the picosecond.
 
 use fabricast_topologies::{Bandwidth, Picos};
 
 use crate::schedule::ChunkSize;
 
-/// A rate in thousandths of a byte per second.
+/// Rate in thousandths of a byte per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
-/// An amount of data in 10⁻¹⁵ bytes.
+/// Amount of data in 10⁻¹⁵ bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work(pub u128);
 
@@ -24,7 +24,7 @@ impl Rate {
     /// No limit.
     pub const UNLIMITED: Self = Self(u64::MAX);
 
-    /// In GB/s (10⁹ bytes per second).
+    /// Returns the rate in GB/s (10⁹ bytes per second).
     #[must_use]
     pub fn gbps(self) -> f64 {
         self.0 as f64 / 1e12
@@ -38,25 +38,25 @@ impl From<Bandwidth> for Rate {
 }
 
 impl Work {
-    /// `span` chunks of an exact size, rounded down to a unit.
+    /// Work of `span` chunks of an exact size, rounded down to a unit.
     #[must_use]
     pub fn of_chunks(size: ChunkSize, span: u32) -> Self {
         Self(u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE / u128::from(size.denominator.max(1)))
     }
 
-    /// Whole bytes.
+    /// Work of whole bytes.
     #[must_use]
     pub fn of_bytes(bytes: u64) -> Self {
         Self(u128::from(bytes) * WORK_PER_BYTE)
     }
 
-    /// In bytes.
+    /// Returns the work in bytes.
     #[must_use]
     pub fn bytes(self) -> f64 {
         self.0 as f64 / WORK_PER_BYTE as f64
     }
 
-    /// How long it takes at a rate, rounded up to a picosecond; `None` where that is over 213 days (or the rate is 0).
+    /// Returns the duration at a rate, rounded up to a picosecond; `None` if it is over 213 days (or the rate is 0).
     #[must_use]
     pub fn duration(self, rate: Rate) -> Option<Picos> {
         if rate.0 == 0 {
@@ -65,7 +65,7 @@ impl Work {
         u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos)
     }
 
-    /// What passes at a rate in a time.
+    /// Returns the work that passes at a rate in a time.
     #[must_use]
     pub fn passed(rate: Rate, time: Picos) -> Self {
         Self(u128::from(rate.0) * u128::from(time.0))

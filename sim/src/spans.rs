@@ -1,28 +1,28 @@
-//! When every operation happened: kept for the operations that were simulated, told for all that they stand for.
+//! Times of every operation: stored for the operations that were simulated, expanded to all that they represent.
 
 use crate::engine::{Span, Workload};
 
-/// The spans of a run's operations. Memory goes with the operations simulated, not with those of the schedule.
+/// Spans of a run's operations. Memory is proportional to the operations simulated, not to those of the schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
-    /// Of the operations simulated, by run and index.
+    /// Spans of the operations simulated, by run and index.
     simulated: Vec<Span>,
-    /// First of `simulated` of each simulated run, and their number at the end.
+    /// First entry in `simulated` of each simulated run, followed by their number.
     starts: Vec<usize>,
-    /// The simulated run that stands for each run.
+    /// Simulated run that represents each run.
     simulated_run: Vec<u32>,
 }
 
 impl Spans {
-    /// The spans of every operation of a workload that was simulated as it is, background aside. They come by run and
-    /// index, as the engine gives them.
+    /// Creates the spans of a workload that was simulated without folding. Background runs are dropped. `spans` must be
+    /// sorted by run and index, as the engine returns them.
     #[must_use]
     pub fn of_workload(workload: &Workload, spans: Vec<Span>) -> Self {
         let runs = workload.background_from.min(workload.runs.len() as u32);
         Self::new(workload, spans, (0..runs).collect())
     }
 
-    /// Those of runs that others stand for: run r is run `simulated_run[r]` of `workload`.
+    /// Creates the spans of runs that others represent: run r by run `simulated_run[r]` of `workload`.
     #[must_use]
     pub(crate) fn new(workload: &Workload, mut spans: Vec<Span>, simulated_run: Vec<u32>) -> Self {
         spans.retain(|span| span.run < workload.background_from);
@@ -33,26 +33,27 @@ impl Spans {
         Self { simulated: spans, starts, simulated_run }
     }
 
-    /// Whether there are none: not recorded, or nothing to do.
+    /// Returns true if there are no spans: not recorded, or no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.simulated.is_empty()
     }
 
-    /// When an operation happened.
+    /// Returns the span of an operation.
     #[must_use]
     pub fn get(&self, run: u32, index: u32) -> Option<Span> {
         let span = self.of_run(run).get(index as usize)?;
         Some(Span { run, ..*span })
     }
 
-    /// All of them, by run and index.
+    /// Returns all spans, by run and index.
     pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         let runs = 0..self.simulated_run.len() as u32;
         runs.flat_map(|run| self.of_run(run).iter().map(move |span| Span { run, ..*span }))
     }
 
-    /// The one that ended last; of several the one that its costs put last, of equal ones the first by run and index.
+    /// Returns the span that ended last; of several the one with the largest costs, of equal ones the first by run and
+    /// index.
     #[must_use]
     pub fn last(&self) -> Option<Span> {
         let last = self.simulated.iter().max_by_key(|s| (s.done, s.costs, std::cmp::Reverse((s.run, s.index))))?;
@@ -60,13 +61,13 @@ impl Spans {
         Some(Span { run: run as u32, ..*last })
     }
 
-    /// Those of the runs that are wanted, by the instant at which they were ready, then by run and index.
+    /// Returns the spans of the runs selected by `wanted`, by the time at which they were ready, then by run and index.
     #[must_use]
     pub fn by_start(&self, wanted: impl Fn(u32) -> bool) -> ByStart<'_> {
         ByStart::new(self, wanted)
     }
 
-    /// The spans that stand for those of a run; their `run` is that of the simulated one.
+    /// Returns the spans that represent those of a run; their `run` is that of the simulated one.
     fn of_run(&self, run: u32) -> &[Span] {
         let simulated = self.simulated_run.get(run as usize).map_or(usize::MAX, |&run| run as usize);
         match (self.starts.get(simulated), self.starts.get(simulated.saturating_add(1))) {
@@ -76,7 +77,7 @@ impl Spans {
     }
 }
 
-/// Equal where they say the same, whatever was simulated for it.
+/// Equal if all spans are equal, regardless of folding.
 impl PartialEq for Spans {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -87,11 +88,11 @@ impl PartialEq for Spans {
 #[derive(Clone, Debug)]
 pub struct ByStart<'a> {
     spans: &'a Spans,
-    /// Places in `simulated`, by the instant at which they were ready.
+    /// Indexes in `simulated`, by the time at which they were ready.
     order: Vec<u32>,
-    /// The runs that each simulated run stands for, one after the other.
+    /// Runs that each simulated run represents, one simulated run after the other.
     members: Vec<u32>,
-    /// First of `members` of each simulated run, and their number at the end.
+    /// First entry in `members` of each simulated run, followed by their number.
     first_member: Vec<u32>,
 }
 
@@ -117,7 +118,7 @@ impl<'a> ByStart<'a> {
         Self { spans, order, members: members_of, first_member }
     }
 
-    /// The spans.
+    /// Returns the spans.
     #[must_use]
     pub fn iter(&self) -> Instants<'_> {
         Instants { spans: self, rest: &self.order, now: Vec::new().into_iter() }
@@ -129,7 +130,7 @@ impl<'a> ByStart<'a> {
     }
 }
 
-/// The iterator of [`ByStart`]: those of one instant at a time.
+/// Iterator of [`ByStart`], one instant at a time.
 #[derive(Clone, Debug)]
 pub struct Instants<'a> {
     spans: &'a ByStart<'a>,
@@ -146,7 +147,7 @@ impl Iterator for Instants<'_> {
             if let Some(span) = self.now.next() {
                 return Some(span);
             }
-            // Of the spans of an instant none may be wanted.
+            // None of an instant's spans may be selected.
             let ready = simulated(self.rest.first()?)?.ready;
             let count = self.rest.partition_point(|place| simulated(place).is_some_and(|span| span.ready <= ready));
             let (instant, rest) = self.rest.split_at(count);

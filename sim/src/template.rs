@@ -1,11 +1,13 @@
-//! A schedule lowered and folded once, to be timed for calls of other sizes, on more channels, with other threads.
+//! Template: a schedule lowered and folded once, reused to simulate calls of other sizes, with more channels or other
+//! threads.
 //!
-//! Where all chunks are equal, the size of a call says how large they are and nothing else of a program that is cut the
-//! same way: routes, what waits for what, and which runs are alike stay. What depends on the size is told by *tasks*: what an
-//! operation does and how many chunks it moves say its software time, the spacing behind it, what it takes of its block, and
-//! where it leaves its host, how long it waits there and what it takes of its proxy. So a search works the rest out once; each size is a run of the folded workload with other amounts, or, quicker, its
-//! longest chain (`least`), which no run can beat. On more thread blocks that do what the first does, capacities that all
-//! share carry so many times as much, and each block's own carry the same.
+//! If all chunks are equal, the size of a call determines only the chunk size. For programs that divide the data the
+//! same way, routes, dependencies and equivalence classes of runs do not change. Costs that depend on the size are
+//! identified by *tasks*: kind of operation and number of chunks moved. A task determines software time, spacing, the
+//! load on its thread block and, if the operation leaves its host, the network latency and the load on its proxy. A
+//! search therefore performs all other work once. Each size is a run of the folded workload with other amounts or,
+//! faster, its critical path ([`Template::least`]), a lower bound on every run. On more thread blocks with the same
+//! program, the load on shared capacities is multiplied, and that on each block's own is unchanged.
 
 mod amounts;
 mod chain;
@@ -27,55 +29,55 @@ use amounts::{Amounts, Capacity, Holder, Route, Taken};
 use chain::Chain;
 pub use outline::{Fingerprint, Known, Outline};
 
-/// Longer folded workloads are not kept.
+/// Largest folded workload that is retained, in operations.
 const MOST_OPERATIONS: u64 = 1 << 17;
 
-/// A folded workload whose amounts may be changed.
+/// Folded workload with replaceable amounts.
 #[derive(Debug)]
 pub struct Template {
-    /// Chunks of one block.
+    /// Number of chunks of one block.
     chunks: u32,
-    /// How often its program makes its loop.
+    /// Number of loop iterations of the program.
     rounds: u32,
     framing: Framing,
-    /// Numbers of tasks in place of software times, and in the latencies how often ways leave a host.
+    /// Workload with task numbers as software times, and latencies that encode the number of crossings between hosts.
     workload: Workload,
     tasks: Tasks,
-    /// By place among the workload's passages: who takes it.
+    /// Task of each passage of the workload.
     task_of_passage: Vec<u32>,
-    /// Chunks that each entry of the workload's works is as large as; 0 where nothing moves.
+    /// Number of chunks of each entry of the workload's works; 0 if no data is moved.
     spans: Vec<u32>,
     capacities: Vec<Capacity>,
     routes: Vec<Route>,
     chain: Chain,
-    /// Whether all costs can be told from what stands in for them.
+    /// Recoverability of the costs from their placeholders.
     codes: Codes,
 }
 
-/// What a run of a template says.
+/// Result of a template run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timed {
-    /// From the start of the device's side to its end.
+    /// Device time from start to end.
     pub end: Picos,
-    /// What of it bytes took along the chain that ended last, sharing and waiting included.
+    /// Part of the time spent on bytes along the critical path, including sharing and waiting.
     pub bytes: Picos,
-    /// The capacity that was used most, the first of equals, and how much of it.
+    /// Capacity with the highest utilization (the first of equals) and its utilization, 0 to 1.
     pub busiest: Option<(Resource, f64)>,
 }
 
-/// How a call is cut, in terms of a template's chunks.
+/// Division of a call into loops and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
-    /// Size of a chunk, in every loop but the last.
+    /// Chunk size in all loops but the last.
     full: ChunkSize,
-    /// In the last loop.
+    /// Chunk size in the last loop.
     last: ChunkSize,
     loops: u32,
 }
 
 impl Template {
-    /// Lowers and folds a schedule that makes its loop `rounds` times, over a protocol. `None` where spans cannot be told
-    /// apart by size, SMs are crowded, or it would be too long to keep.
+    /// Lowers and folds a schedule with `rounds` loop iterations for one protocol. `None` if spans cannot be
+    /// distinguished by size, if thread blocks share an SM, or if the workload is too large to retain.
     ///
     /// # Errors
     /// [`SimulateError::Lower`]: ranks without devices or paths.
@@ -105,7 +107,7 @@ impl Template {
         Ok(template.map(|template| Self { codes, ..template }))
     }
 
-    /// Whether a run says what [`crate::simulate`] says; [`Self::least`] always holds.
+    /// Returns true if [`Self::run`] gives the result of [`crate::simulate`]; [`Self::least`] is valid in any case.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.codes == Codes::Told
@@ -207,7 +209,7 @@ impl Template {
         })
     }
 
-    /// How a schedule is cut whose blocks have this program, loops aside; `None` where it is another.
+    /// Division of a schedule whose blocks have this program, up to the number of loops; `None` for other schedules.
     fn cut(&self, header: &Header, blocks: u16) -> Option<Cut> {
         let per_loop = (self.chunks / self.rounds).checked_mul(blocks.into())?;
         let sizes = size_of(header)?;
@@ -217,23 +219,26 @@ impl Template {
         is_whole.then_some(Cut { loops: chunks / per_loop, ..sizes })
     }
 
-    /// Whether a schedule whose blocks have this program, loops aside, has it loops and all.
+    /// Returns true if a schedule's blocks have this program, including the number of loops.
     #[must_use]
     pub fn fits(&self, header: &Header, blocks: u16) -> bool {
         self.cut(header, blocks).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
     }
 
-    /// What the device's side of a schedule takes at least whose blocks have this program, loops aside: no simulation says
-    /// less. It is that of the longest chain of operations of the first loops, each alone with those that are just like
-    /// it; of what must pass each capacity in all loops; and of messages that follow each other in all loops.
+    /// Lower bound on the device time of a schedule whose blocks have this program, up to the number of loops; no
+    /// simulation is faster. It is the maximum of three bounds: the critical path of the first loops, each operation
+    /// sharing only with those equivalent to it; the load on each capacity in all loops; and sequences of messages in
+    /// all loops.
     ///
-    /// A template of one loop tells of schedules of one loop, one of two of any with more. `None`: nothing is known.
+    /// A template of one loop applies to schedules of one loop, a template of two loops to those with two or more.
+    /// `None` if no bound is known.
     #[must_use]
     pub fn least(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
         self.least_of(header, (blocks, blocks), profile)
     }
 
-    /// The same where of so many blocks only the first is known to have this program: others only slow it down.
+    /// Variant of [`Self::least`] if only the first of `blocks` blocks is known to have this program; the others only
+    /// slow it down.
     #[must_use]
     pub fn least_of_first(&self, header: &Header, blocks: u16, profile: &Profile) -> Option<Picos> {
         self.least_of(header, (blocks, 1), profile)
@@ -246,7 +251,7 @@ impl Template {
         }
         let effort = Effort::new(profile, header);
         let full = self.amounts(&effort, cut.full, alike);
-        // In the last loop chunks may be smaller; the chain is that of the first ones.
+        // Chunks of the last loop may be smaller; the critical path is that of the first loops.
         let last = (cut.full != cut.last).then(|| self.amounts(&effort, cut.last, alike));
         let of_chain = last.as_ref().filter(|_| cut.loops <= self.rounds);
         let times = self.chain.times((self, &full), of_chain.map(|last| (self, last)), effort.startup(), cut.loops);
@@ -259,10 +264,10 @@ impl Template {
         Some(passed.max().unwrap_or_default().max(times.end))
     }
 
-    /// What [`crate::simulate`] says of the device's side of a schedule that fits.
+    /// Device time of a schedule that fits, as [`crate::simulate`] predicts it.
     ///
     /// # Errors
-    /// [`EngineError`]: a deadlock, an interrupt, an end that is too late.
+    /// [`EngineError`]: a deadlock, an interrupt, or an end time out of range.
     pub fn run(&self, header: &Header, blocks: u16, profile: &Profile, watch: Watch<'_>) -> Result<Timed, EngineError> {
         let effort = Effort::new(profile, header);
         let size = header.layout.size(0);
@@ -279,11 +284,11 @@ impl Template {
         let outcome = engine::run(&workload, watch)?;
         let (end, bytes) = (outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
         let mut busiest: Option<(Resource, f64)> = None;
-        // (Classes are numbered as their first members are.)
+        // Classes are numbered in the order of their first members.
         for capacity in &self.capacities {
             let could = Work::passed(capacity.rate, end);
             let passed = self.passing(capacity, &amounts);
-            // Lanes on which no block passes twice are no capacities.
+            // Channels on which no block makes passes have no capacity.
             if passed.0 == 0 {
                 continue;
             }
@@ -295,10 +300,10 @@ impl Template {
         Ok(Timed { end, bytes, busiest })
     }
 
-    /// The workload without amounts, but those that decide whether and how operations travel.
+    /// The workload with only those amounts that determine whether and how operations travel.
     fn program(&self, system: &System, amounts: &Amounts) -> Workload {
         let Workload { runs, waits, wait_starts, passages, standings, lines, background_from, .. } = &self.workload;
-        // What takes nothing of anything does not travel.
+        // A route without load is removed.
         let takes = |route: &RouteId| system.uses(*route).len() > 0;
         let mut left = Passages::default();
         for (place, &task) in self.task_of_passage.iter().enumerate() {
@@ -319,13 +324,13 @@ impl Template {
     }
 }
 
-/// Sizes of the chunks of a layout, as that of one loop or more; `None` where they differ otherwise.
+/// Chunk sizes of a layout, as one loop or as full and last loops; `None` if they differ otherwise.
 fn size_of(header: &Header) -> Option<Cut> {
     let layout = &header.layout;
     let is_zero = layout.bytes().0 == 0;
     match layout.segments() {
         _ if is_zero => None,
-        // An all_to_allv of equal blocks has a segment for each.
+        // An all_to_allv with equal blocks has one segment per block.
         _ if layout.is_even() => Some(Cut { full: layout.size(0), last: layout.size(0), loops: 1 }),
         [_, _] => Some(Cut { full: layout.size(0), last: layout.size(layout.start_of(1)), loops: 1 }),
         _ => None,

@@ -1,4 +1,4 @@
-//! Runs a schedule on a fabric and says what happened: the front door of this crate.
+//! Simulates schedules on a fabric and returns the result: the main entry point of this crate.
 
 use fabricast_topologies::Picos;
 
@@ -14,10 +14,10 @@ use crate::schedule::{Generate, Header, Rank};
 use crate::sharing::{ResourceId, System};
 use crate::spans::Spans;
 
-/// How the call is launched, for the costs that the device does not see.
+/// Launch mode of a call, for the costs outside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchMode {
-    /// Graph or stream.
+    /// CUDA graph, or stream launch.
     pub launch: Launch,
     /// Processes per host.
     pub processes: Processes,
@@ -26,7 +26,7 @@ pub struct LaunchMode {
 }
 
 impl LaunchMode {
-    /// As profile files call it: `graph.per_gpu`.
+    /// Returns the name in profile files: `graph.per_gpu`.
     #[must_use]
     pub fn name(self) -> String {
         let launch = match self.launch {
@@ -40,25 +40,27 @@ impl LaunchMode {
         format!("{launch}.{processes}")
     }
 
-    /// What decides the time of a run that was launched so, of whose end on the device bytes took a part.
+    /// Returns what determines the time of a run with this launch mode. `end`: its end on the device; `bytes`: the part
+    /// of it for data.
     fn decides(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Decides {
         let costs = profile.launch(self.launch, self.processes);
         Decides::of(costs.apply(end, work), end + costs.added(work.gpus), bytes)
     }
 
-    /// What the host has to do for a schedule.
+    /// Returns the host's work for a schedule.
     #[must_use]
     pub fn host_work(self, header: &Header) -> HostWork {
         HostWork::of(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
     }
 
-    /// The interval of a schedule's time of whose end on the device bytes took a part.
+    /// Returns the prediction interval of a schedule's time. `end`: its end on the device; `bytes`: the part of it for
+    /// data.
     #[must_use]
     pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> Band {
         profile.bands.of(self.circumstances(header, self.decides(profile, self.host_work(header), end, bytes)))
     }
 
-    /// What the interval of a party's time depends on.
+    /// Returns the conditions that the prediction interval of a party's time depends on.
     fn circumstances(self, header: &Header, decides: Decides) -> Circumstances {
         let ranks = header.call.ranks;
         let gpus = if self.gpus_per_host == 0 { ranks } else { self.gpus_per_host.min(ranks) };
@@ -67,7 +69,7 @@ impl LaunchMode {
     }
 }
 
-/// The widest of the parties' intervals.
+/// Returns the widest of the parties' prediction intervals.
 fn band(parties: &[Party<'_>], mode: LaunchMode, decides: Decides) -> Band {
     let of = |party: &Party<'_>| party.setting.profile.bands.of(mode.circumstances(party.generator.header(), decides));
     let widest = |a: Band, b: Band| Band { low: a.low.min(b.low), high: a.high.max(b.high) };
@@ -77,71 +79,71 @@ fn band(parties: &[Party<'_>], mode: LaunchMode, decides: Decides) -> Band {
 /// Slices of [`Timeline::load`].
 pub const LOAD_SLICES: usize = 100;
 
-/// Whether one of many equals may be simulated for all of them.
+/// Policy for simulating one representative of equal operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Folding {
-    /// Where the symmetry is proved on the fabric at hand.
+    /// Fold if the symmetry is proved on the actual fabric.
     #[default]
     WhereProved,
-    /// The same, and thread blocks that are alike are not even lowered: for a time, costs and utilisations only. What a generator claims
-    /// of its symmetry ([`Symmetry`](crate::schedule::Symmetry)) is believed then. Of the
-    /// channels' own capacities those of the first block are listed. (With spans or traffic beside them, as [`Self::WhereProved`], and
-    /// with several schedules unless each has as many blocks.)
+    /// Like [`Self::WhereProved`], and equal thread blocks are not even lowered: for a time, costs and utilisations
+    /// only. The generator's claim of symmetry ([`Symmetry`](crate::schedule::Symmetry)) is then trusted. Of the
+    /// channels' own capacities those of the first block are listed. (Equals [`Self::WhereProved`] if spans or
+    /// background traffic are requested, and for several schedules unless all have the same number of blocks.)
     BlocksFirst,
-    /// Never.
+    /// Never fold.
     Off,
 }
 
-/// What a schedule runs beside: nothing, or flows that share the fabric.
+/// Conditions of a simulation: folding policy, and background flows that share the fabric.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
-    /// Whether one of many equals may stand for all.
+    /// Folding policy.
     pub folding: Folding,
-    /// Traffic that shares the fabric and does not count for the end.
+    /// Background traffic that shares the fabric and does not count for the end.
     pub background: &'a [Flow],
 }
 
-/// Why a schedule could not be simulated.
+/// Reasons why a schedule could not be simulated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// Nothing was to be run.
+    /// There is no schedule to run.
     #[error("no schedule to run")]
     NoParties,
-    /// It does not fit the fabric.
+    /// The schedule does not fit the fabric.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// It did not end.
+    /// The simulation did not complete.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 impl SimulateError {
-    /// Whether it has more operations or runs than are simulated.
+    /// Returns true if the schedule has too many operations or runs to simulate.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Engine(EngineError::TooManyOperations { .. }) | Self::Lower(LowerError::TooLarge(_)))
     }
 
-    /// Whether the run was stopped from outside.
+    /// Returns true if the run was interrupted.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
         matches!(self, Self::Engine(EngineError::Interrupted))
     }
 }
 
-/// How much of a capacity a run used.
+/// Utilization of a capacity in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilization {
-    /// The capacity.
+    /// Capacity.
     pub resource: Resource,
     /// Bytes that passed (coefficients included).
     pub bytes: f64,
-    /// Bytes ÷ what could have passed until the end.
+    /// Bytes ÷ the maximum that could have passed until the end.
     pub fraction: f64,
 }
 
 impl Utilization {
-    /// The capacity that was used most, the first of equals.
+    /// Returns the most used capacity, the first of equals.
     #[must_use]
     pub fn busiest(all: &[Self]) -> Option<Self> {
         let best = |a: Self, b: &Self| if b.fraction > a.fraction { *b } else { a };
@@ -149,50 +151,49 @@ impl Utilization {
     }
 }
 
-/// What a run says.
+/// Result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// From 0 (undelayed ranks start) to the end of the last operation, launch costs and floors included.
+    /// Time from 0 (undelayed ranks start) to the end of the last operation, launch costs and floors included.
     pub time: Picos,
-    /// The part of `time` that launching adds to the end of the last operation: launch costs and floors.
+    /// Part of `time` that launching adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
-    /// What decides `time`.
+    /// Bottleneck that determines `time`.
     pub decides: Decides,
-    /// The interval around `time` in which four of five measurements are expected; of several parties the widest.
+    /// 80 % prediction interval of `time`; of several parties the widest.
     pub band: Band,
-    /// As `time`, of each party by itself.
+    /// Completion time of each party, defined like `time`.
     pub party_times: Vec<Picos>,
-    /// Where the time went along the chain of operations that ended last; adds up to `time`, launching (which is
-    /// software) included.
+    /// Costs of the chain of operations that ended last; adds up to `time`, launching (which is software) included.
     pub costs: Costs,
     /// Operations of the schedule.
     pub operations: u64,
-    /// Operations of the schedule ÷ operations simulated; `None` where nothing was folded.
+    /// Operations of the schedule ÷ operations simulated; `None` if nothing was folded.
     pub fold_factor: Option<f64>,
     /// Events handled.
     pub events: u64,
-    /// Every capacity that was used, in order of id.
+    /// Utilization of every used capacity, in order of id.
     pub utilization: Vec<Utilization>,
-    /// When each operation happened, if recorded.
+    /// Times of each operation, if recorded.
     pub spans: Spans,
-    /// The chain of operations that ended last, if spans were recorded; with `launch` it adds up to `time`, unless there
-    /// is no operation at all.
+    /// Chain of operations that ended last, if spans were recorded; with `launch` it adds up to `time`, unless there is
+    /// no operation at all.
     pub critical_path: Vec<CriticalStep>,
-    /// How much of each capacity (in the order of `utilization`) was used over time, if spans were recorded.
+    /// Used fraction of each capacity (in the order of `utilization`) over time, if spans were recorded.
     pub load: Option<LoadOverTime>,
-    /// First run of each rank, to read `spans` by.
+    /// First run of each rank, to index `spans`.
     pub rank_starts: Vec<u32>,
 }
 
 impl Timeline {
-    /// The rank that a recorded run belongs to.
+    /// Returns the rank that a recorded run belongs to.
     #[must_use]
     pub fn rank_of(&self, run: u32) -> Rank {
         Rank((self.rank_starts.partition_point(|&start| start <= run) as u32).saturating_sub(1))
     }
 }
 
-/// Runs what `generator` says on the fabric of `setting`.
+/// Simulates the schedule of `generator` in `setting`.
 ///
 /// # Errors
 /// [`SimulateError`]: ranks without devices or paths, a deadlock, an interrupt.
@@ -206,8 +207,9 @@ pub fn simulate(
     simulate_together(&[Party { generator, setting }], mode, surroundings, watch)
 }
 
-/// Runs several schedules that start together and share the fabric: the groups of a job, or the calls of an NCCL group.
-/// `time` is that of the last one to end, [`Timeline::party_times`] has each. Ranks are numbered through.
+/// Simulates several concurrent schedules that start at the same time and share the fabric: the groups of a job, or the
+/// calls of an NCCL group. `time` is that of the last one to end; [`Timeline::party_times`] has each. Ranks are
+/// numbered consecutively over the schedules.
 ///
 /// # Errors
 /// [`SimulateError`]: no party at all, ranks without devices or paths, a deadlock, an interrupt.
@@ -255,7 +257,7 @@ pub fn simulate_together(
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
-    // Of a large workload the system is the small part, and nothing else is needed any more.
+    // The system is a small part of a large workload, and nothing else is needed any more.
     let system = only_system(workload);
     Ok(Timeline {
         time,
@@ -275,14 +277,14 @@ pub fn simulate_together(
     })
 }
 
-/// What was recorded of a run, told of the whole workload.
+/// Records of a run, expanded to the whole workload.
 #[derive(Default)]
 struct Records {
     spans: Spans,
     load: Option<LoadOverTime>,
 }
 
-/// Runs the folded workload where there is one, otherwise the whole.
+/// Runs the folded workload if there is one, otherwise the whole.
 fn run(
     workload: &Workload,
     folded: Option<&Folded>,
@@ -301,7 +303,7 @@ fn run(
             Ok((outcome, records))
         }
         Some((_, Err(error @ (EngineError::Interrupted | EngineError::Abandoned { .. })))) => Err(error),
-        // Which operation is stuck, and how many were done before, only the whole run can tell.
+        // Only a run of the whole workload identifies the stuck operation and the number of completed ones.
         Some((_, Err(_))) | None => {
             let mut outcome = engine::run(workload, watch)?;
             let records = recorded.then(|| Records {
@@ -313,9 +315,9 @@ fn run(
     }
 }
 
-/// When the last operation of each party was done; that of a party without operations is the start-up.
+/// Returns the end of the last operation of each party; that of a party without operations is the start-up.
 fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> Vec<Picos> {
-    // Where the folded run failed, the whole one was run.
+    // If the folded run failed, the whole one was run.
     let ends = match folded.filter(|folded| folded.workload.runs.len() == outcome.run_ends.len()) {
         Some(folded) => folded.unfold_runs(&outcome.run_ends),
         None => outcome.run_ends.clone(),
@@ -326,12 +328,12 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
     bounds.windows(2).map(|party| end_of(party).unwrap_or_default().max(lowered.workload.startup)).collect()
 }
 
-/// Drops everything else.
+/// Returns the system and drops everything else.
 fn only_system(workload: Workload) -> System {
     workload.system
 }
 
-/// How much of each capacity was used until `end`.
+/// Returns the utilization of each capacity until `end`.
 pub(crate) fn utilization(system: &System, resources: &[Resource], traffic: &Traffic, end: Picos) -> Vec<Utilization> {
     let of_resource = |(id, &resource): (u32, &Resource)| {
         let (id, passed) = (ResourceId(id), traffic.through(ResourceId(id)));

@@ -1,4 +1,4 @@
-//! Workloads made by hand, as lowering makes them from the generators' schedules: what the benches run.
+//! Hand-written workloads for the benches, equal to those that lowering creates from the generators' schedules.
 #![allow(dead_code, reason = "each bench uses some of them")]
 
 use fabricast_sim::engine::{Edge, Pace, Passage, PerOp, WorkRun, Workload};
@@ -28,7 +28,7 @@ pub fn route(system: &mut System, over: &[ResourceId]) -> RouteId {
     system.add_route(&uses, Rate::UNLIMITED, 1)
 }
 
-/// When ranks start.
+/// Start times of ranks.
 #[derive(Clone, Copy)]
 pub enum Start {
     Together,
@@ -46,8 +46,8 @@ impl Start {
     }
 }
 
-/// A ring all_reduce of `bytes` over `ranks` ranks on a switch: a run of its own for the first step, where the input is
-/// read, then the reductions, then the copies.
+/// Ring all_reduce of `bytes` over `ranks` ranks on a switch: a separate run for the first step, which reads the input,
+/// then the reductions, then the copies.
 pub fn ring(ranks: u32, bytes: u64, start: Start) -> Workload {
     let mut workload = Workload::new();
     let ports = ports(&mut workload.system, 2 * ranks);
@@ -69,7 +69,7 @@ pub fn ring(ranks: u32, bytes: u64, start: Start) -> Workload {
     workload
 }
 
-/// Every rank of a switch sends to every other at once.
+/// All-to-all on a switch: every rank sends to every other concurrently.
 pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
     let mut workload = Workload::new();
     let ports = ports(&mut workload.system, 2 * ranks);
@@ -88,7 +88,8 @@ pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
     workload
 }
 
-/// Hierarchical all_reduce: all pairs of a host, then a ring over the hosts for each position, then all pairs again.
+/// Hierarchical all_reduce: pairwise exchange within a host, then a ring over the hosts for each local rank, then a
+/// pairwise exchange again.
 pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
     let mut workload = Workload::new();
     let ranks = hosts * per_host;
@@ -97,7 +98,7 @@ pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
     workload.works.push(Work::of_bytes(bytes / u64::from(per_host)));
     workload.works.push(Work::of_bytes(bytes / u64::from(ranks)));
     workload.paces.push(Pace::default());
-    // Runs of each rank: give, ring, share.
+    // Runs of each rank: reduce within the host, ring over hosts, share within the host.
     for rank in 0..ranks {
         let (host, position) = (rank / per_host, rank % per_host);
         let mate = |offset: u32| host * per_host + (position + offset) % per_host;

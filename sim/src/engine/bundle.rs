@@ -1,9 +1,10 @@
-//! Bundles: the transfers under way on one route. They have the same rate at all times, so one running total of what
-//! each has received serves all of them: a transfer that joins when the total is S and moves w ends when it reaches
-//! S + w. A change of rate costs one step per bundle, however many transfers it holds, and the total is a sum of exact
-//! products, so it does not depend on how often rates changed in between.
+//! Bundles: the active transfers of one route. They always have the same rate, so one running total of the work
+//! received per transfer serves all of them: a transfer of w that joins at total S ends at total S + w. A change of
+//! rate costs one step per bundle, regardless of the number of transfers, and the total is a sum of exact products, so
+//! it does not depend on how often rates changed.
 //!
-//! Most bundles hold one transfer, and there may be millions: what a second one needs lies apart.
+//! Most bundles hold one transfer, and there may be millions of bundles, so the state for further transfers is stored
+//! separately.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,8 +16,9 @@ use crate::sharing::RouteId;
 
 const NOBODY: u32 = u32::MAX;
 
-/// What a transfer still lacks, in units of [`Work`]; below zero where more passed than it lacked (an end is rounded up
-/// to a picosecond), which the next one is credited with. In two halves, so that a bundle need not be aligned to 16 bytes.
+/// Remaining work of a transfer, in units of [`Work`]. Negative if more passed than needed, since ends are rounded up
+/// to a picosecond; the excess is credited to the next transfer. Stored in two halves, so that a bundle need not be
+/// aligned to 16 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     high: u64,
@@ -37,22 +39,22 @@ impl Left {
 
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
-    /// What the next transfer to end still lacks, as of `since`.
+    /// Remaining work of the next transfer to end, as of `since`.
     left: Left,
     since: Picos,
-    /// When that transfer ends; finish events of other times are out of date.
+    /// End of that transfer; finish events at other times are stale.
     end: Picos,
     next_slot: u32,
-    /// Index into the crowds; [`NOBODY`] while no two transfers have shared the route.
+    /// Index into `crowds`; [`NOBODY`] until two transfers share the route.
     crowd: u32,
 }
 
-/// The transfers of a bundle that end after its next one.
+/// Transfers of a bundle that end after its next one.
 #[derive(Clone, Debug, Default)]
 struct Crowd {
-    /// The running total at which the next transfer of the bundle ends.
+    /// Running total at which the next transfer of the bundle ends.
     next_total: i128,
-    /// Totals at which the others end.
+    /// Totals at which the other transfers end.
     others: BinaryHeap<Reverse<(i128, u32)>>,
 }
 
@@ -71,7 +73,7 @@ impl Bundles {
         Self { bundles: vec![empty; routes], crowds: Vec::new(), last_division: (Work(0), Rate(1), Picos::ZERO) }
     }
 
-    /// A transfer of `work` joins; `rate` is that of the bundle until now.
+    /// Adds a transfer of `work`; `rate` is the rate of the bundle until now.
     pub(super) fn join(&mut self, route: RouteId, rate: Rate, now: Picos, slot: u32, work: Work) {
         let bundle = &mut self.bundles[route.0 as usize];
         if bundle.next_slot == NOBODY {
@@ -86,7 +88,7 @@ impl Bundles {
         let crowd = &mut self.crowds[bundle.crowd as usize];
         let (left, work) = (bundle.left.units(), work.0 as i128);
         if crowd.others.is_empty() {
-            // Nobody remembers the total: it may begin anew.
+            // No transfer refers to the total: it may restart at the remaining work.
             crowd.next_total = left.max(0);
         }
         let joining = crowd.next_total - left + work;
@@ -98,7 +100,7 @@ impl Bundles {
         }
     }
 
-    /// Moves the transfers that are done to `ended`, unless the event is out of date.
+    /// Moves completed transfers to `ended`, unless the event is stale.
     pub(super) fn leave(&mut self, route: RouteId, rate: Rate, now: Picos, ended: &mut Vec<u32>) {
         let bundle = &mut self.bundles[route.0 as usize];
         if bundle.end != now || bundle.next_slot == NOBODY {
@@ -118,8 +120,8 @@ impl Bundles {
         }
     }
 
-    /// The rate changed from `before` to `rate`, or transfers joined or left: when the next one ends. `Err` is the slot of
-    /// a transfer that would take over 213 days.
+    /// Returns the end of the next transfer after the rate changed from `before` to `rate`, or transfers joined or
+    /// left. `Err` is the slot of a transfer that would last over 213 days.
     pub(super) fn reschedule(&mut self, route: RouteId, before: Rate, rate: Rate, now: Picos) -> Result<Picos, u32> {
         let bundle = &mut self.bundles[route.0 as usize];
         bundle.advance(before, now);
@@ -133,7 +135,7 @@ impl Bundles {
 }
 
 impl Bundle {
-    /// What passed until now comes off what is left.
+    /// Subtracts the work that passed until now from the remaining work.
     fn advance(&mut self, rate: Rate, now: Picos) {
         if self.since != now {
             let passed = Work::passed(rate, now - self.since).0 as i128;

@@ -1,17 +1,17 @@
-//! A number for each operation of a workload.
+//! Table with a number for each operation of a workload.
 
 use super::Workload;
 
-/// Four bytes an operation.
+/// Table with four bytes per operation.
 #[derive(Clone, Debug)]
 pub(super) struct ByOperation {
-    /// The place of each run's first operation.
+    /// Position of each run's first operation.
     firsts: Vec<usize>,
     values: Vec<u32>,
 }
 
 impl ByOperation {
-    /// One value for all operations.
+    /// Creates a table with one value for all operations.
     pub fn new(workload: &Workload, value: u32) -> Self {
         let mut firsts = Vec::with_capacity(workload.runs.len());
         let mut count = 0usize;
@@ -22,7 +22,7 @@ impl ByOperation {
         Self { firsts, values: vec![value; count] }
     }
 
-    /// The value of an operation, which must exist.
+    /// Returns the value of an operation, which must exist.
     pub fn at(&self, (run, index): (u32, u32)) -> u32 {
         self.values[self.place(run, index)]
     }

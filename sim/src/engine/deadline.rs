@@ -1,8 +1,8 @@
-//! Knowing early that a run will not be done in time: what has yet to begin to flow must still pass.
+//! Early detection of a missed deadline, from the work that has not begun to flow.
 //!
-//! Of the capacities with most to carry it is counted what has not begun; at its full rate each needs that much longer.
-//! Time in which such a capacity stood idle is lost, so that a run that will be late is mostly known to be long before
-//! its time is up.
+//! For the most loaded capacities the work that has not begun is tracked; each capacity needs at least that work
+//! divided by its full rate. Time in which such a capacity was idle is lost, so a run that will miss its deadline is
+//! mostly detected long before the deadline.
 
 use std::cmp::Reverse;
 
@@ -12,16 +12,16 @@ use super::{PerOp, Workload};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{ResourceId, RouteId, WHOLE};
 
-/// Capacities that are followed.
+/// Number of tracked capacities.
 const FOLLOWED: usize = 8;
 
-/// When a run is to be done, and what must pass until then.
+/// Deadline of a run, and the work that must pass until then.
 #[derive(Debug)]
 pub(super) struct Deadline {
     until: Picos,
-    /// What has not begun to pass each capacity that is followed.
+    /// Rate of each tracked capacity, and its work that has not begun.
     left: Vec<(Rate, Work)>,
-    /// Of each route the capacities that it uses, by their places in `left`: bounds, then places and coefficients.
+    /// Tracked capacities of each route: bounds into `uses`, which holds positions in `left` and coefficients.
     starts: Vec<u32>,
     uses: Vec<(u8, u64)>,
 }
@@ -51,7 +51,7 @@ impl Deadline {
         Self { until, left, starts, uses }
     }
 
-    /// A transfer begins to flow.
+    /// Records that a transfer begins to flow.
     pub(super) fn begins(&mut self, route: RouteId, work: Work) {
         let own = self.starts[route.0 as usize] as usize..self.starts[route.0 as usize + 1] as usize;
         for &(place, coefficient) in &self.uses[own] {
@@ -60,7 +60,7 @@ impl Deadline {
         }
     }
 
-    /// The instant, if what has not begun cannot be done by then any more.
+    /// Returns the deadline, if the work that has not begun can no longer be done by then.
     pub(super) fn missed(&self, now: Picos) -> Option<Picos> {
         let late = |&(rate, left): &(Rate, Work)| {
             let needed = left.0 / u128::from(rate.0.max(1));
@@ -70,12 +70,12 @@ impl Deadline {
     }
 }
 
-/// What a transfer puts on a capacity.
+/// Work of a transfer on a capacity.
 fn passing(work: Work, coefficient: u64) -> Work {
     Work(work.0 / u128::from(WHOLE) * u128::from(coefficient))
 }
 
-/// Calls `visit` with the route, the work and the number of all transfers that are alike.
+/// Calls `visit` with the route, the work and the number of each group of equal transfers.
 fn for_each_transfer(workload: &Workload, mut visit: impl FnMut(RouteId, Work, u32)) {
     for run in workload.runs.iter().take(workload.background_from as usize) {
         let alike = matches!((run.passage, run.work), (PerOp::Same(_), PerOp::Same(_)));

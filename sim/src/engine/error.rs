@@ -1,27 +1,27 @@
-//! Reasons why a run does not end.
+//! Errors of the engine.
 
 use fabricast_topologies::Picos;
 
 use super::Workload;
 
-/// Why a run did not end.
+/// Reasons why a run did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// Some operations wait for each other.
+    /// Operations wait for each other in a cycle.
     #[error(
         "deadlock: {done} of {total} operations are done and the rest wait for each other; the first to wait is operation {index} of run {run}"
     )]
     Deadlock {
         /// Operations done.
         done: u64,
-        /// Operations in all.
+        /// Total operations.
         total: u64,
         /// Run of the first operation not done.
         run: u32,
-        /// Its place in the run.
+        /// Its index within the run.
         index: u32,
     },
-    /// An operation would take longer than 2⁶⁴ picoseconds.
+    /// An operation would last longer than 2⁶⁴ picoseconds.
     #[error("operation {index} of run {run} would take over 213 days")]
     TooLong {
         /// The run.
@@ -29,19 +29,19 @@ pub enum EngineError {
         /// The operation within the run.
         index: u32,
     },
-    /// More operations than are simulated.
+    /// The workload has too many operations to simulate.
     #[error(
         "{operations} operations after folding; at most {} are simulated: larger chunks make fewer",
         Workload::MOST_OPERATIONS
     )]
     TooManyOperations {
-        /// How many there are.
+        /// Number of operations.
         operations: u64,
     },
-    /// Not done when its time was up.
+    /// The run cannot be done by its deadline.
     #[error("not done after {:.3} µs, when it was of no interest any more", .until.0 as f64 / 1e6)]
     Abandoned {
-        /// See [`Watch::until`].
+        /// See [`Watch::until`](super::Watch::until).
         until: Picos,
     },
     /// Stopped from outside.

@@ -1,15 +1,16 @@
-//! Who waits for whom, kept per run: edges are arithmetic, so their number does not grow with the operations.
+//! Dependencies between operations, stored per run. Edges are arithmetic, so their number does not grow with the
+//! operations.
 
 use fabricast_topologies::Picos;
 
 use super::costs::Spent;
 use super::{Edge, Workload};
 
-/// What the arrival of one awaited operation means.
+/// Effect of the completion of one awaited operation.
 pub(super) enum Arrival {
-    /// Others are still awaited.
+    /// Other operations are still awaited.
     Partial,
-    /// It was the last; what was spent is that of the chain that arrived last.
+    /// No operation is awaited any more. Holds the costs of the chain that arrived last.
     Last(Spent),
 }
 
@@ -24,35 +25,35 @@ struct Gathering {
 const NONE: u32 = u32::MAX;
 const DONE: u32 = u32::MAX - 1;
 
-/// What is known of a run's waiting: together, because an arrival needs all of it.
+/// State of a run's dependencies, in one struct because an arrival needs all of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunState {
-    /// Its first edge in `dependents`; the next run's is the end.
+    /// First edge in `dependents`; the next run's is the end.
     first_dependent: u32,
-    /// Its first stretch; the next run's is the end.
+    /// First stretch; the next run's is the end.
     first_stretch: u32,
     /// Arrivals so far.
     arrived: u32,
 }
 
-/// Consecutive operations of a run that wait for several others. Those outside of all stretches wait for one at most,
-/// however many edges the run has: an edge need not concern every operation.
+/// Consecutive operations of a run that wait for several others. Operations outside all stretches wait for at most one
+/// other, regardless of the number of edges of the run: an edge need not affect every operation.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     start: u32,
     end: u32,
-    /// How many others each one waits for.
+    /// Number of operations that each one waits for.
     awaited: u32,
-    /// Where they begin in `gathering_of`.
+    /// First entry in `gathering_of`.
     first: u32,
 }
 
-/// The state of waiting.
+/// State of all dependencies.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    /// Edges filed under the run that is waited for.
+    /// Edges by the run that is waited for.
     dependents: Vec<Edge>,
-    /// By run, and one more.
+    /// States by run, with a final sentinel.
     runs: Vec<RunState>,
     /// By run, then by start.
     stretches: Vec<Stretch>,
@@ -105,13 +106,13 @@ impl Waiting {
         self.dependents[i as usize]
     }
 
-    /// The stretches of a run.
+    /// Returns the stretches of a run.
     fn stretches_of(&self, run: u32) -> &[Stretch] {
         &self.stretches
             [self.runs[run as usize].first_stretch as usize..self.runs[run as usize + 1].first_stretch as usize]
     }
 
-    /// One of the operations that (run, index) waits for is done.
+    /// Records that one of the operations that (run, index) waits for is done.
     pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, spent: Spent) -> Arrival {
         self.runs[run as usize].arrived += 1;
         let stretches = self.stretches_of(run);
@@ -135,7 +136,7 @@ impl Waiting {
         }
         let slot = self.gathering_of[place];
         let gathering = &mut self.gatherings[slot as usize];
-        // Of arrivals at one instant the larger spending counts, whatever their order.
+        // Of arrivals at one instant the largest costs count, regardless of their order.
         (gathering.latest, gathering.spent) = (gathering.latest, gathering.spent).max((now, spent));
         gathering.missing -= 1;
         if gathering.missing > 0 {
@@ -147,8 +148,8 @@ impl Waiting {
         Arrival::Last(spent)
     }
 
-    /// The first operation that still waits, after a deadlock; of those that wait for one other, the first if they
-    /// came in order.
+    /// Returns the first operation that still waits, after a deadlock. For operations that wait for one other it
+    /// assumes that they arrived in order.
     pub(super) fn first_not_done(&self, workload: &Workload) -> (u32, u32) {
         for (run, work_run) in (0u32..).zip(&workload.runs) {
             let stretches = self.stretches_of(run);
@@ -192,12 +193,12 @@ fn add_stretches(workload: &Workload, run: u32, stretches: &mut Vec<Stretch>, se
     }
 }
 
-/// The operations of a run that wait for nothing, as ranges of indexes.
+/// Returns the operations of a run that wait for nothing, as ranges of indexes.
 pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Range<u32>> {
     let len = workload.runs[run as usize].len;
     let waits = workload.waits_of(run);
     let (mut ready, mut from) = (Vec::new(), 0);
-    // Each edge makes one interval of operations wait; what none covers is ready.
+    // Each edge makes one interval of operations wait; operations outside all intervals are ready.
     let mut covered: Vec<std::ops::Range<u32>> = waits.iter().map(|edge| edge.waiting(len, workload)).collect();
     covered.retain(|range| !range.is_empty());
     covered.sort_unstable_by_key(|range| range.start);
@@ -214,7 +215,7 @@ pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Ra
 }
 
 impl Edge {
-    /// The operations of a run of `len` that wait because of this edge: those whose target exists.
+    /// Returns the operations of a run of `len` that wait because of this edge: those whose target exists.
     fn waiting(self, len: u32, workload: &Workload) -> std::ops::Range<u32> {
         let (start, step) = (i64::from(self.start), i64::from(self.walk()));
         let target_len = i64::from(workload.runs[self.run as usize].len);

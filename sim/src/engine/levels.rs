@@ -1,23 +1,23 @@
-//! Levels of operations: how many others come before each one on the longest chain that it waits for.
+//! Levels of operations: the length of the longest chain of dependencies before each one.
 //!
-//! Levels depend on what waits for what alone: not on when anything happens, nor on how operations are divided into runs.
-//! Classes of a folded workload have the levels of the runs that they represent, since they wait for the classes of what those
-//! wait for.
+//! Levels depend on dependencies only: not on times, nor on the division of operations into runs. Classes of a folded
+//! workload have the levels of the runs that they represent, since they wait for the classes of those runs'
+//! dependencies.
 
 use super::Workload;
 use super::by_operation::ByOperation;
 
-/// Not looked at yet.
+/// Not examined yet.
 const NEW: u32 = u32::MAX;
-/// Looked at, and not known yet.
+/// Examined, but not determined yet.
 const OPEN: u32 = u32::MAX - 1;
-/// Operations that wait for themselves, and what waits for those: they never begin.
+/// Operations in a dependency cycle, and those that wait for them: they never begin.
 const NEVER: u32 = u32::MAX - 2;
 
-/// The levels of a workload's operations.
+/// Returns the levels of a workload's operations.
 ///
 /// # Complexity
-/// Linear in operations and what they wait for.
+/// Linear in operations and their dependencies.
 pub(super) fn levels(workload: &Workload) -> ByOperation {
     let mut found = ByOperation::new(workload, NEW);
     let mut stack: Vec<(u32, u32)> = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn levels(workload: &Workload) -> ByOperation {
     found
 }
 
-/// Empties the stack: each operation on it once all is known that it waits for.
+/// Empties the stack, and determines the level of each operation on it once those of all its dependencies are known.
 fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<(u32, u32)>) {
     while let Some(&(run, index)) = stack.last() {
         let awaited = workload.waits_of(run).iter().filter_map(|edge| {
@@ -44,7 +44,7 @@ fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<(u32, u32)
             }
             OPEN => {
                 let after = |other: (u32, u32)| match found.at(other) {
-                    // What is still open here waits for this operation.
+                    // A dependency that is still open waits for this operation.
                     NEW | OPEN | NEVER => NEVER,
                     level => level + 1,
                 };

@@ -1,11 +1,12 @@
-//! Operations that stand in line: of each line one flows at a time.
+//! Lines: ordered connections on each of which one operation flows at a time.
 //!
-//! The order is that of a program, which is fixed before anything happens: programs say which operation waits for which, and the
-//! rest is read off a run in which every rank starts on time ([`Pace::late`]). There who comes first flows first; of operations that
-//! come at one instant that of the lowest level ([`levels`]), so that the order does not depend on how a program is
-//! divided into runs. Since lateness changes no order, what comes later by a time delays what stands behind it by no more than that.
+//! The order is that of a program and is fixed before the run: programs determine dependencies, and the rest is taken
+//! from a run in which every rank starts on time ([`Pace::late`]). There operations flow first come, first served;
+//! among operations that arrive at one instant the one of the lowest level ([`levels`]) goes first, so that the order
+//! does not depend on how a program is divided into runs. Since lateness changes no order, an operation that arrives
+//! later by some time delays those behind it by no more than that.
 //!
-//! Who flows next is decided when all events of an instant are handled, so that the order of these does not matter.
+//! The next operation is chosen after all events of an instant are handled, so that their order does not matter.
 //!
 //! [`Pace::late`]: super::Pace::late
 
@@ -24,37 +25,37 @@ use super::levels::levels;
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
     came: Picos,
-    /// Place of its run in the line.
+    /// Position of its run in the line.
     place: u32,
-    /// Its run, and its number there.
+    /// Run, and index within the run.
     operation: (u32, u32),
     slot: u32,
 }
 
-/// One line.
+/// State of one line.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Who waits, in order.
+    /// Waiting operations, in order.
     waiting: VecDeque<Ticket>,
-    /// Number of operations that have flowed, or flow.
+    /// Number of operations that have flowed or are flowing.
     passed: u32,
-    /// Whether one flows.
+    /// True if an operation is flowing.
     flows: bool,
-    /// When the last one was done, and what its chain had cost by then.
+    /// End of the last operation, and the costs of its chain.
     last: Option<(Picos, Spent)>,
-    /// Whether it is among those to look at.
+    /// True if it is in the list of lines to check.
     is_noted: bool,
 }
 
-/// By operation: the number of others that passed its line before.
+/// By operation: number of operations that passed its line before.
 type Positions = ByOperation;
 
-/// Who goes first.
+/// Rule for the order of a line.
 #[derive(Clone, Debug)]
 enum Rule {
-    /// Who comes first. Levels are computed when several come at one instant for the first time.
+    /// First come, first served. Levels are computed when several operations arrive at one instant for the first time.
     FirstCome { levels: OnceCell<ByOperation>, seen: Option<Positions> },
-    /// An order that is known.
+    /// Order recorded earlier.
     Known(Positions),
 }
 
@@ -62,24 +63,24 @@ enum Rule {
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// Lines at which something happened at this instant.
+    /// Lines with an event at this instant.
     noted: Vec<u32>,
     rule: Rule,
 }
 
 impl Lines {
-    /// Lines where who comes first goes first.
+    /// Creates lines in first-come order.
     pub(super) fn first_come(workload: &Workload) -> Self {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
-    /// Such lines whose order is recorded for [`Lines::repeated`].
+    /// Creates lines in first-come order, which is recorded for [`Lines::repeated`].
     pub(super) fn recorded(workload: &Workload) -> Self {
         let seen = Some(Positions::new(workload, 0));
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
     }
 
-    /// Lines in the order in which these were passed, where it was recorded.
+    /// Creates lines in the order in which these were passed, if it was recorded.
     pub(super) fn repeated(self, workload: &Workload) -> Self {
         match self.rule {
             Rule::FirstCome { seen: Some(seen), .. } => Self::with(workload, Rule::Known(seen)),
@@ -91,7 +92,7 @@ impl Lines {
         Self { lines: vec![Line::default(); workload.line_count()], noted: Vec::new(), rule }
     }
 
-    /// An operation of a run comes.
+    /// Adds an operation of a run to a line.
     pub(super) fn join(&mut self, workload: &Workload, number: u32, now: Picos, (run, index): (u32, u32), slot: u32) {
         let Self { lines, noted, rule } = self;
         let Some(line) = lines.get_mut(number as usize) else { return };
@@ -103,14 +104,15 @@ impl Lines {
         note(line, number, noted);
     }
 
-    /// The one that flows is done.
+    /// Records that the flowing operation of a line is done.
     pub(super) fn leave(&mut self, number: u32, now: Picos, spent: Spent) {
         let Some(line) = self.lines.get_mut(number as usize) else { return };
         (line.flows, line.last) = (false, Some((now, spent)));
         note(line, number, &mut self.noted);
     }
 
-    /// One that may flow now: its slot, and what the chain of the one before it had cost if that ended this instant.
+    /// Returns the slot of an operation that may flow now, and the costs of the chain of the one before it if that
+    /// ended at this instant.
     pub(super) fn next(&mut self, now: Picos) -> Option<(u32, Option<Spent>)> {
         while let Some(number) = self.noted.pop() {
             let Some(line) = self.lines.get_mut(number as usize) else { continue };
@@ -131,7 +133,7 @@ impl Lines {
 }
 
 impl Rule {
-    /// Which of two operations of a line goes first.
+    /// Compares the order of two operations of a line.
     fn order(&self, workload: &Workload, a: &Ticket, b: &Ticket) -> Ordering {
         match self {
             Self::FirstCome { levels: known, .. } => {
@@ -143,7 +145,7 @@ impl Rule {
         }
     }
 
-    /// Returns true if the first of those that have come may flow after so many others.
+    /// Returns true if the first waiting operation may flow after `passed` others.
     fn lets(&self, first: &Ticket, passed: u32) -> bool {
         match self {
             Self::FirstCome { .. } => true,
@@ -151,7 +153,7 @@ impl Rule {
         }
     }
 
-    /// An operation flows after so many others.
+    /// Records that an operation flows after `passed` others.
     fn see(&mut self, operation: (u32, u32), passed: u32) {
         if let Self::FirstCome { seen: Some(seen), .. } = self {
             seen.set(operation, passed);

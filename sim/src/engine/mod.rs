@@ -1,11 +1,11 @@
-//! The discrete-event engine: runs a [`Workload`] and says when it ends and where the time went.
+//! Discrete-event engine: runs a [`Workload`] and determines its completion time and costs.
 //!
-//! An operation becomes *ready* when everything it waits for is done, *sends* after its software time, *flows* after the
-//! latency of its path, and is *done* when its bytes have passed at the rates that sharing gives it. Messages of one
-//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Where operations
-//! stand in line ([`Standing`]), one flows at a time, in an order that does not depend on which ranks are late. Integer
-//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of events
-//! within an instant.
+//! An operation becomes *ready* when its dependencies are done, *sends* after its software time, *flows* after the
+//! latency of its path, and is *done* when its bytes have passed at the rates that sharing allots. Messages of one
+//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Operations
+//! in a line ([`Standing`]) flow one at a time, in an order that does not depend on late ranks. Times are integer
+//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
+//! events within an instant.
 
 mod bundle;
 mod by_operation;
@@ -37,94 +37,94 @@ use queue::EventQueue;
 use turns::{Turn, Turns};
 pub use workload::{Edge, Order, Pace, Passage, Passages, PerOp, Standing, WorkRun, Workload};
 
-/// Events between two looks at the interrupt flag and updates of the progress counter.
+/// Poll interval of the interrupt flag and of the progress counter, in events.
 const BREATH: u64 = 1 << 14;
 
-/// Events between two looks at what is still to pass, where there is an end to keep.
+/// Poll interval of the deadline, in events.
 const DEADLINE_BREATH: u64 = 1 << 9;
 
-/// Whether to keep the times of every operation.
+/// Detail of the recorded times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
-    /// Only the end.
+    /// The end only.
     #[default]
     End,
-    /// And the end of every run.
+    /// The end of every run as well.
     RunEnds,
-    /// And a [`Span`] per operation.
+    /// A [`Span`] per operation as well.
     Spans,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Operations done so far.
     pub done: AtomicU64,
-    /// Operations in all; 0 until the engine starts.
+    /// Total operations; 0 until the engine starts.
     pub total: AtomicU64,
 }
 
-/// How the outside follows a run.
+/// Observation and control of a run from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
     /// Set from outside to stop the run.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Kept up to date every few thousand events.
+    /// Updated every few thousand events.
     pub progress: Option<&'a Progress>,
-    /// What to keep.
+    /// Times to record.
     pub recording: Recording,
-    /// A run that is not done by then is of no interest any more.
+    /// Deadline; a run that cannot be done by then is abandoned.
     pub until: Option<Picos>,
 }
 
-/// When one operation happened.
+/// Times and costs of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
     /// The run.
     pub run: u32,
     /// The operation within the run.
     pub index: u32,
-    /// Everything it waited for was done.
+    /// When its dependencies were done.
     pub ready: Picos,
-    /// Its first byte arrived (software time and latency are over).
+    /// When its first byte arrived (after software time and latency).
     pub flowing: Picos,
-    /// Its last byte arrived.
+    /// When its last byte arrived.
     pub done: Picos,
-    /// Where the time went along the chain of operations that ends with this one; adds up to `done`.
+    /// Costs of the chain of operations that ends with this one; adds up to `done`.
     pub costs: Costs,
-    /// The same until the first byte arrived; adds up to `flowing`.
+    /// Costs of the chain until the first byte arrived; adds up to `flowing`.
     pub begun: Costs,
-    /// The same until its software time was over.
+    /// Costs of the chain until the end of its software time.
     pub prepared: Costs,
 }
 
-/// What all transfers of a route together carry from an instant on.
+/// Total rate of all transfers of a route from an instant on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateChange {
-    /// From when.
+    /// Start of the rate.
     pub at: Picos,
     /// The route.
     pub route: RouteId,
-    /// The sum of its transfers' rates.
+    /// Sum of its transfers' rates.
     pub total: Rate,
 }
 
-/// What a run says.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// When the last operation was done.
+    /// End of the last operation.
     pub end: Picos,
-    /// Where the time went along the chain of operations that ended last.
+    /// Costs of the chain of operations that ended last.
     pub costs: Costs,
     /// Operations done.
     pub operations: u64,
     /// Events handled.
     pub events: u64,
-    /// When the last operation of each run was done (0 for a run of none), if asked for.
+    /// End of the last operation of each run (0 for an empty run), if recorded.
     pub run_ends: Vec<Picos>,
-    /// Per operation, in order of run and index, if asked for.
+    /// Spans of operations, in order of run and index, if recorded.
     pub spans: Vec<Span>,
-    /// Every change of a route's rate, in order of time, if spans were asked for.
+    /// All changes of routes' rates, in order of time, if spans were recorded.
     pub rates: Vec<RateChange>,
 }
 
@@ -132,11 +132,11 @@ pub struct Outcome {
 enum Event {
     /// An operation's first byte arrives.
     Flow { slot: u32 },
-    /// The next transfer of a bundle is done, unless its rate changed since.
+    /// The next transfer of a bundle is done; stale if its rate changed since.
     Finish { route: u32 },
-    /// The software time of the operation that a run has begun last is over: the next may begin.
+    /// The software time of a run's latest operation is over: the next may begin.
     Prepared { run: u32 },
-    /// The spacing behind the last operation of a run that flowed is over: the next may flow.
+    /// The spacing after a run's last flowing operation is over: the next may flow.
     Free { run: u32 },
 }
 
@@ -145,26 +145,26 @@ enum Event {
 struct Flight {
     run: u32,
     index: u32,
-    /// When all that it waited for was done.
+    /// When its dependencies were done.
     ready: Picos,
     /// When its first byte arrives.
     flowing: Picos,
-    /// Until its software time was over.
+    /// Costs of the chain until its software time was over.
     prepared: Spent,
-    /// Its own software time and latency included.
+    /// Costs of the chain including its own software time and latency.
     spent: Spent,
-    /// The part of `spent` that its bytes took; known once it is done.
+    /// Part of `spent` for its bytes; known once it is done.
     transfer: Picos,
 }
 
-/// Runs a workload to its end.
+/// Runs a workload to completion.
 ///
 /// # Errors
-/// [`EngineError`]: more operations than are simulated, a deadlock, an operation of over 213 days, an interrupt.
+/// [`EngineError`]: too many operations, a deadlock, an operation of over 213 days, an interrupt, a missed deadline.
 ///
 /// # Complexity
-/// Two events per operation; a rate is solved over the connected part of the system that changed, and not at all for a
-/// transfer whose capacities nobody else uses.
+/// Two events per operation. A rate is solved over the connected part of the system that changed, and not at all for a
+/// transfer whose capacities no other transfer uses.
 pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
     match workload.operation_count() {
         operations if operations > Workload::MOST_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
@@ -178,12 +178,12 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
     }
 }
 
-/// When ranks start.
+/// Start times of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starts {
-    /// When they do.
+    /// Start times of the workload.
     AsTheyAre,
-    /// None of them later than the first of its call.
+    /// No rank later than the first of its call.
     OnTime,
 }
 
@@ -198,13 +198,13 @@ struct Engine<'a> {
     waiting: Waiting,
     turns: Turns,
     lines: Lines,
-    /// What must pass by when, if there is an end to keep.
+    /// Work to complete by the deadline, if there is one.
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
-    /// Slots that ended in the event at hand.
+    /// Slots that ended in the current event.
     ended: Vec<u32>,
-    /// The last division of work by rate: most transfers repeat their neighbour's.
+    /// Cache of the last division of work by rate: most transfers repeat the previous one.
     last_division: (Work, Rate, Picos),
     outcome: Outcome,
 }
@@ -260,7 +260,7 @@ impl<'a> Engine<'a> {
         let (mut next_breath, mut next_look) = (BREATH, DEADLINE_BREATH);
         while let Some(time) = self.queue.next_time() {
             self.now = time;
-            // (What is left once all is done are events out of date.)
+            // Events that remain after the last operation are stale.
             if let Some(until) = self.watch.until.filter(|&until| time > until && self.outcome.operations < total) {
                 return Err(EngineError::Abandoned { until });
             }
@@ -287,7 +287,7 @@ impl<'a> Engine<'a> {
         self.conclude()
     }
 
-    /// Gives up once what has not begun cannot be done in time.
+    /// Returns an error once the deadline cannot be met.
     fn keep_deadline(&self) -> Result<(), EngineError> {
         match self.deadline.as_ref().and_then(|deadline| deadline.missed(self.now)) {
             Some(until) => Err(EngineError::Abandoned { until }),
@@ -315,7 +315,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Everything the operation waited for is done: it will flow after its software time and its latency.
+    /// Schedules an operation whose dependencies are done: it flows after its software time and latency.
     fn ready(&mut self, run: u32, index: u32, mut spent: Spent) -> Result<(), EngineError> {
         let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
@@ -355,8 +355,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// The first byte could arrive. An operation whose turn has not come waits for the one before, and is charged with
-    /// what the chain of that one cost.
+    /// Handles the earliest arrival of the first byte. An operation whose turn has not come waits for the one before,
+    /// and is charged with the costs of that one's chain.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = &mut self.flights[slot as usize];
         if let Some(turn) = self.turns.of(flight.run) {
@@ -369,7 +369,7 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// The next operation of a run that goes in turn no longer waits for the one before.
+    /// Releases the next operation of a run that goes in turn from the one before.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(&mut Turn { preparing: (index, spent), .. }) = self.turns.of(run) else { return Ok(()) };
         match self.waiting.arrive(run, index + 1, self.now, spent) {
@@ -378,7 +378,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The first byte arrives: the transfer takes its share from here on, or from when its line lets it.
+    /// Starts the transfer of an operation, or queues it in its line.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
         let work = self.workload.work(flight.run, flight.index);
@@ -397,7 +397,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The spacing behind an operation begins.
+    /// Starts the spacing after an operation.
     fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
         if let Some(turn) = self.turns.of(flight.run) {
@@ -407,7 +407,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Bytes begin to flow.
+    /// Starts the flow of bytes.
     fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
         self.space(slot);
         if let Some(deadline) = &mut self.deadline {
@@ -418,8 +418,8 @@ impl<'a> Engine<'a> {
         self.sharing.start(&self.workload.system, route);
     }
 
-    /// Of each line at which something happened the next one flows, if none does. What it waited for it is charged with: the
-    /// chain of the one before.
+    /// Starts the next operation of each line with an event, if none flows. An operation that waited is charged with
+    /// the costs of the chain of the one before.
     fn serve_lines(&mut self) {
         while let Some((slot, held)) = self.lines.next(self.now) {
             let flight = &mut self.flights[slot as usize];
@@ -434,7 +434,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next transfers of a bundle may be done.
+    /// Completes the transfers of a bundle that are done.
     fn finish(&mut self, route: RouteId) -> Result<(), EngineError> {
         let mut ended = std::mem::take(&mut self.ended);
         self.bundles.leave(route, self.sharing.rate(route), self.now, &mut ended);
@@ -455,7 +455,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Of the time of a transfer, what it would have taken alone; the rest it waited for others.
+    /// Charges a transfer for the time that it needs without contention; the rest of its time is waiting.
     fn add_transfer_costs(&mut self, slot: u32, route: RouteId) {
         let flight = self.flights[slot as usize];
         let work = self.workload.work(flight.run, flight.index);
@@ -514,7 +514,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next operation of a run that goes in turn may flow, if it could already.
+    /// Starts the next operation of a run that goes in turn, if it is parked and its turn has come.
     fn next_turn(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(turn) = self.turns.of(run) else { return Ok(()) };
         let Some(&(index, slot)) = turn.parked.front() else { return Ok(()) };
@@ -529,7 +529,7 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// Rates after the changes of this instant, and the finishes that follow from them.
+    /// Updates rates after the changes of this instant, and the finish events that depend on them.
     fn settle(&mut self) -> Result<(), EngineError> {
         let Self { workload, watch, sharing, bundles, queue, now, flights, outcome, .. } = self;
         let mut overlong = None;
@@ -554,10 +554,10 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Runs a workload with nobody watching.
+/// Runs a workload unobserved.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub fn run_to_end(workload: &Workload) -> Result<Outcome, EngineError> {
     run(workload, Watch::default())
 }

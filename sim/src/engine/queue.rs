@@ -1,28 +1,29 @@
-//! The event queue: events leave in order of time, and in order of arrival among equal times.
+//! Event queue: events leave in order of time, and in order of arrival at equal times.
 //!
-//! A simulation never pushes into its past, so a monotone radix heap will do (Ahuja, Mehlhorn, Orlin & Tarjan, *Faster
+//! A simulation never pushes into its past, so a monotone radix heap suffices (Ahuja, Mehlhorn, Orlin & Tarjan, *Faster
 //! algorithms for the shortest path problem*, J. ACM 1990): an event lies in the bucket of the highest bit in which its
-//! time differs from the present. Buckets keep the order of arrival, and emptying one into lower ones keeps it too.
-//! Collectives run in lockstep, thousands of events to an instant: there it costs an append and a read per event; and
-//! where ranks are skewed it moves an event a few times, where a heap compares. `benches/queue.rs` has the figures.
+//! time differs from the present. Buckets preserve the order of arrival, as does moving their events to lower ones.
+//! Collectives run in lockstep, with thousands of events at one instant, where the queue costs one append and one read
+//! per event; for skewed ranks it moves an event a few times, where a binary heap compares. Compared with other queues
+//! in `benches/queue.rs`.
 
 use fabricast_topologies::Picos;
 
-/// A bucket for the present, and one for each bit.
+/// Number of buckets: one for the present, and one for each bit.
 const BUCKETS: usize = 1 + u64::BITS as usize;
 
-/// Emptied buckets of up to so many events keep their memory.
+/// Largest capacity, in events, that an emptied bucket retains.
 const KEPT: usize = 1 << 16;
 
-/// Events of type `E` by time.
+/// Queue of events of type `E`, by time.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
-    /// Bucket 0 holds what happens now, bucket b what first differs from now in bit b − 1.
+    /// Bucket 0 holds the events of the present, bucket b those whose time first differs from it in bit b − 1.
     buckets: [Vec<(Picos, E)>; BUCKETS],
-    /// Which of the buckets 1.. hold events, a bit each.
+    /// Bit mask of the buckets 1.. that hold events.
     occupied: u64,
     now: Picos,
-    /// How far bucket 0 has been read.
+    /// Number of events read from bucket 0.
     read: usize,
 }
 
@@ -33,7 +34,7 @@ impl<E: Copy> Default for EventQueue<E> {
 }
 
 impl<E: Copy> EventQueue<E> {
-    /// Adds an event. Its time must not lie before the present, which is what [`Self::next_time`] said last.
+    /// Adds an event. Its time must not precede the present, which is the last result of [`Self::next_time`].
     pub fn push(&mut self, time: Picos, event: E) {
         debug_assert!(self.now <= time, "an event at {time:?} is before {:?}", self.now);
         let bucket = (u64::BITS - (time.0 ^ self.now.0).leading_zeros()) as usize;
@@ -43,7 +44,7 @@ impl<E: Copy> EventQueue<E> {
         self.buckets[bucket].push((time, event));
     }
 
-    /// Moves on to the time of the next event.
+    /// Advances to the time of the next event and returns it.
     pub fn next_time(&mut self) -> Option<Picos> {
         if self.read < self.buckets[0].len() {
             return Some(self.now);
@@ -61,7 +62,7 @@ impl<E: Copy> EventQueue<E> {
         let (earliest, latest) = (times().min()?, times().max()?);
         self.now = earliest;
         if earliest == latest {
-            // All of them happen now: in lockstep the rule.
+            // All of them happen at one instant, as is usual in lockstep.
             std::mem::swap(&mut self.buckets[0], &mut moving);
         } else {
             for &(time, event) in &moving {
@@ -69,14 +70,14 @@ impl<E: Copy> EventQueue<E> {
             }
             moving.clear();
         }
-        // Its memory serves the next events, unless it is that of a start of everything at once.
+        // The memory is reused, unless it is that of a simultaneous start of everything.
         if moving.capacity() <= KEPT {
             self.buckets[first] = moving;
         }
         Some(self.now)
     }
 
-    /// Takes the next event of the present.
+    /// Removes and returns the next event of the present.
     pub fn pop(&mut self) -> Option<E> {
         let &(_, event) = self.buckets[0].get(self.read)?;
         self.read += 1;
@@ -90,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against the definition: a stable sort by time of everything pushed so far and not yet popped.
+        /// Oracle: a stable sort by time of everything pushed so far and not yet popped.
         #[test]
         fn leaves_in_order_of_time_then_arrival(steps in prop::collection::vec((0u64..20, prop::bool::ANY), 1..200)) {
             let mut queue = EventQueue::default();

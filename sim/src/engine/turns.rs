@@ -1,4 +1,4 @@
-//! Operations that go in turn: where each run of them stands.
+//! State of runs whose operations go in turn.
 
 use std::collections::VecDeque;
 
@@ -7,48 +7,48 @@ use fabricast_topologies::Picos;
 use super::Workload;
 use super::costs::Spent;
 
-/// Where a run stands whose operations follow each other.
+/// State of one run whose operations go in turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
-    /// Operations done: the one with this number may flow.
+    /// Number of operations done; the one with this index may flow.
     pub done: u32,
-    /// When the last of them was done.
+    /// End of the last of them.
     pub at: Picos,
-    /// What the chain of that one cost.
+    /// Costs of the chain of that one.
     pub spent: Spent,
-    /// The next ones, as far as they could flow already: their numbers and slots, in order. Where latencies differ, a later
-    /// one may be here first.
+    /// Parked operations that could flow already: indexes and slots, in order. If latencies differ, a later one may
+    /// arrive first.
     pub parked: VecDeque<(u32, u32)>,
-    /// When the spacing of the last one that flows is over, and what its chain has cost by then.
+    /// End of the spacing after the last one that flows, and the costs of its chain by then.
     pub free: (Picos, Spent),
-    /// The last one that was begun, and what its chain has cost when its software time is over.
+    /// Index of the last one begun, and the costs of its chain at the end of its software time.
     pub preparing: (u32, Spent),
 }
 
 impl Turn {
-    /// Whether an operation may flow now.
+    /// Returns true if an operation may flow now.
     pub fn has_come(&self, index: u32, now: Picos) -> bool {
         index <= self.done && self.free.0 <= now
     }
 
-    /// An operation could flow and has to wait.
+    /// Parks an operation that could flow but has to wait.
     pub fn park(&mut self, index: u32, slot: u32) {
         let place = self.parked.partition_point(|&(other, _)| other < index);
         self.parked.insert(place, (index, slot));
     }
 
-    /// What the chain has cost that an operation which flows now had to wait for, if it ended this instant. Of chains that
-    /// end at one instant the larger spending counts, whatever their order.
+    /// Returns the costs of the chain that an operation which flows now had to wait for, if that chain ended at this
+    /// instant. Of chains that end at one instant the largest costs count, regardless of their order.
     pub fn held_until(&self, now: Picos) -> Option<Spent> {
         let ends = [(self.at, self.spent), self.free];
         ends.into_iter().filter(|end| self.done > 0 && end.0 == now).map(|end| end.1).max()
     }
 }
 
-/// The runs whose operations go in turn.
+/// States of all runs whose operations go in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// By run, one more than the place in `turns`; 0 for others. Empty where no run goes in turn.
+    /// By run, 1 + index in `turns`; 0 for other runs. Empty if no run goes in turn.
     place: Vec<u32>,
     turns: Vec<Turn>,
 }
@@ -66,7 +66,7 @@ impl Turns {
         turns
     }
 
-    /// Where a run stands; `None` where its operations are free.
+    /// Returns the state of a run; `None` if its operations are free.
     pub(super) fn of(&mut self, run: u32) -> Option<&mut Turn> {
         let place = self.place.get(run as usize).copied()?;
         self.turns.get_mut(place.checked_sub(1)? as usize)

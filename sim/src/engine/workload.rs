@@ -1,7 +1,7 @@
-//! What the engine runs: operations in runs, with their routes, sizes and delays already worked out.
+//! Input of the engine: operations in runs, with their routes, sizes and delays.
 //!
-//! A workload knows nothing of ranks, chunks, protocols or fabrics. Lowering makes it from a schedule and a fabric;
-//! folding makes a smaller one with the same times.
+//! A workload contains no ranks, chunks, protocols or fabrics. Lowering creates it from a schedule and a fabric;
+//! folding reduces it to a smaller one with the same times.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 use crate::quantity::Work;
 use crate::sharing::{RouteId, System};
 
-/// Operation i of the dependent run waits for operation `start + step·i` of the run it is filed under.
+/// Dependency between runs: operation i of the dependent run waits for operation `start + step·i` of the run at the
+/// other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The run at the other end.
@@ -20,7 +21,7 @@ pub struct Edge {
     pub step: u32,
 }
 
-/// Where the operations of a run find a value in a table of their workload.
+/// Location of the operations' values in a table of their workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerOp {
     /// One entry for all of them.
@@ -30,7 +31,7 @@ pub enum PerOp {
 }
 
 impl PerOp {
-    /// The entry of operation `i`.
+    /// Returns the entry of operation `i`.
     #[must_use]
     pub fn entry(self, i: u32) -> usize {
         match self {
@@ -40,16 +41,16 @@ impl PerOp {
     }
 }
 
-/// How an operation travels.
+/// Route and latency of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Passage {
-    /// Capacities used; `None` where nothing limits it (a signal, a free local copy).
+    /// Capacities used; `None` if nothing limits it (a signal, a free local copy).
     pub route: Option<RouteId>,
-    /// From the start of sending to the first byte's arrival.
+    /// Time from the start of sending to the arrival of the first byte.
     pub latency: Picos,
 }
 
-/// A table of passages, eight bytes each: there may be one per operation, and they have few latencies between them.
+/// Table of passages, of eight bytes each. There may be one per operation, with few distinct latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Passages {
     packed: Vec<Packed>,
@@ -61,14 +62,14 @@ pub struct Passages {
 struct Packed {
     /// [`NO_ROUTE`] for none.
     route: u32,
-    /// In the table of latencies.
+    /// Index in the table of latencies.
     latency: u32,
 }
 
 const NO_ROUTE: u32 = u32::MAX;
 
 impl Passages {
-    /// Adds a passage; returns its place.
+    /// Adds a passage; returns its index.
     pub fn push(&mut self, passage: Passage) -> u32 {
         let is_last = self.packed.last().is_some_and(|last| self.latencies[last.latency as usize] == passage.latency);
         let latency = match self.packed.last() {
@@ -82,7 +83,7 @@ impl Passages {
         self.packed.len() as u32 - 1
     }
 
-    /// The passage at a place, which must exist.
+    /// Returns the passage at an index, which must exist.
     #[must_use]
     pub fn get(&self, place: usize) -> Passage {
         let Packed { route, latency } = self.packed[place];
@@ -90,111 +91,112 @@ impl Passages {
         Passage { route, latency: self.latencies[latency as usize] }
     }
 
-    /// Whether the passages at two places, which must exist, are one.
+    /// Returns true if the passages at two indexes, which must exist, are equal.
     #[must_use]
     pub fn are_alike(&self, a: usize, b: usize) -> bool {
         self.packed[a] == self.packed[b]
     }
 
-    /// How many there are.
+    /// Returns the number of passages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packed.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there is no passage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packed.is_empty()
     }
 }
 
-/// What holds operations back besides others.
+/// Delays of operations apart from their dependencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pace {
     /// Software time before each one starts.
     pub software: Picos,
-    /// None is ready before this (a straggling rank, the start-up of a kernel).
+    /// Earliest time at which an operation is ready (a straggling rank, the start-up of a kernel).
     pub not_before: Picos,
-    /// The part of `not_before` by which its rank starts later than the first rank of its call.
+    /// Part of `not_before` by which its rank starts later than the first rank of its call.
     pub late: Picos,
-    /// From the first byte of one to that of the next at least, where they go in turn.
+    /// Minimum time from the first byte of one operation to that of the next, if they go in turn.
     pub spacing: Picos,
 }
 
-/// Consecutive operations that differ by arithmetic.
+/// Consecutive operations of one rank, with values from the workload's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRun {
     /// Number of operations.
     pub len: u32,
-    /// How they travel, in [`Workload::passages`].
+    /// Routes and latencies, in [`Workload::passages`].
     pub passage: PerOp,
-    /// What they move, in [`Workload::works`].
+    /// Amounts moved, in [`Workload::works`].
     pub work: PerOp,
-    /// What holds them back, in [`Workload::paces`].
+    /// Delays, in [`Workload::paces`].
     pub pace: PerOp,
 }
 
-/// Whether the operations of a run follow each other.
+/// Order among the operations of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Only as what they wait for says.
+    /// Determined by dependencies only.
     #[default]
     Free,
-    /// As the messages of a connection do: operation i + 1 is begun once the software time of operation i is over, while
-    /// that one is on its way or waits, and flows once operation i is done and its spacing is over. The run has an [`Edge::turn`] to itself.
+    /// In turn, as the messages of a connection: operation i + 1 begins once the software time of operation i is over,
+    /// while that one is in transit or waits, and flows once operation i is done and its spacing is over. The run has
+    /// an [`Edge::turn`] to itself.
     InTurn,
 }
 
-/// Where the operations of a run stand: of operations on one line one flows at a time, in the order in which they come where every
-/// rank starts on time; of those that come at one instant the one of the lowest level (how many operations come before it on the
-/// longest chain that it waits for), then the one whose run stands further ahead, then the earlier of its run.
+/// Position of a run's operations in lines. Operations on one line flow one at a time, in the order in which they
+/// arrive if every rank starts on time. Among those that arrive at one instant the order is by level (length of the
+/// longest chain of dependencies), then by the run's position, then by index within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The line, in [`Workload::lines`].
     pub line: PerOp,
-    /// How many stand ahead. Runs on one line stand at different places.
+    /// Number of runs ahead. Runs on one line have distinct positions.
     pub place: u32,
 }
 
-/// Runs, what they wait for, and the system they share.
+/// Runs, their dependencies, and the system that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Capacities and routes.
     pub system: System,
     /// The runs.
     pub runs: Vec<WorkRun>,
-    /// `waits[wait_starts[a]..wait_starts[a + 1]]`: what run a waits for.
+    /// `waits[wait_starts[a]..wait_starts[a + 1]]`: dependencies of run a.
     pub waits: Vec<Edge>,
     /// Bounds into `waits`, one more than runs.
     pub wait_starts: Vec<u32>,
-    /// The ways that operations travel.
+    /// Routes and latencies of operations.
     pub passages: Passages,
-    /// The amounts that operations move.
+    /// Amounts that operations move.
     pub works: Vec<Work>,
-    /// What holds operations back.
+    /// Delays of operations.
     pub paces: Vec<Pace>,
-    /// Where runs stand in line, by run; as long as the last that does.
+    /// Positions of runs in lines, by run; ends with the last run that has one.
     pub standings: Vec<Option<Standing>>,
-    /// The lines that operations stand in, numbered from 0.
+    /// Lines of operations, numbered from 0.
     pub lines: Vec<u32>,
     /// Software time before anything starts; part of every `not_before`.
     pub startup: Picos,
-    /// Runs from here on share the capacities and do not count for the end.
+    /// First background run: from here on runs share the capacities but do not count for the end.
     pub background_from: u32,
 }
 
 impl Workload {
-    /// The most operations that are simulated, after folding: about a minute of them.
+    /// Maximum number of simulated operations, after folding: about a minute of simulation.
     pub const MOST_OPERATIONS: u64 = 1 << 28;
 
-    /// Nothing to do.
+    /// Creates an empty workload.
     #[must_use]
     pub fn new() -> Self {
         Self { system: System::new(), wait_starts: vec![0], background_from: u32::MAX, ..Self::default() }
     }
 
-    /// Adds a run that waits for `waits` (in terms of runs added before or after); returns its number.
+    /// Adds a run with dependencies `waits` (on runs added before or after); returns its number.
     pub fn add_run(&mut self, run: WorkRun, waits: &[Edge]) -> u32 {
         self.runs.push(run);
         self.waits.extend_from_slice(waits);
@@ -202,7 +204,7 @@ impl Workload {
         self.runs.len() as u32 - 1
     }
 
-    /// Adds `len` operations that are all alike, with table entries of their own; returns the run's number.
+    /// Adds a run of `len` equal operations with its own table entries; returns its number.
     pub fn add_uniform_run(&mut self, len: u32, passage: Passage, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
         let passage = self.passages.push(passage);
         self.works.push(work);
@@ -216,7 +218,7 @@ impl Workload {
         self.add_run(run, waits)
     }
 
-    /// What run `run` waits for.
+    /// Returns the dependencies of run `run`.
     #[must_use]
     pub fn waits_of(&self, run: u32) -> &[Edge] {
         &self.waits[self.wait_starts[run as usize] as usize..self.wait_starts[run as usize + 1] as usize]
@@ -240,13 +242,13 @@ impl Workload {
         self.paces[self.runs[run as usize].pace.entry(index)]
     }
 
-    /// Where a run stands in line, if it does.
+    /// Returns the position of a run in its lines, if it has any.
     #[must_use]
     pub fn standing(&self, run: u32) -> Option<Standing> {
         self.standings.get(run as usize).copied().flatten()
     }
 
-    /// The lines of a run's operations: one for all of them, or one each; none where they stand in no line.
+    /// Returns the lines of a run's operations: one for all of them, or one each; empty if they are in no line.
     #[must_use]
     pub fn lines_of(&self, run: u32) -> &[u32] {
         let Some(Standing { line, .. }) = self.standing(run) else { return &[] };
@@ -258,7 +260,7 @@ impl Workload {
         self.lines.get(first..first + len).unwrap_or_default()
     }
 
-    /// The line of an operation, if it stands in one.
+    /// Returns the line of an operation, if it is in one.
     #[must_use]
     pub fn line(&self, run: u32, index: u32) -> Option<u32> {
         self.standing(run).and_then(|standing| self.lines.get(standing.line.entry(index)).copied())
@@ -270,7 +272,7 @@ impl Workload {
         self.lines.iter().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Puts a run in line.
+    /// Places a run in lines.
     pub fn stand(&mut self, run: u32, standing: Standing) {
         let count = self.standings.len().max(run as usize + 1);
         self.standings.resize(count, None);
@@ -286,35 +288,36 @@ impl Workload {
     }
 }
 
-/// The step of edges that say that operations go in turn. No other edge has it: operations are fewer.
+/// Step of edges by which operations go in turn. No other edge has it, since runs have fewer operations.
 const TURN: u32 = u32::MAX;
 
 impl Edge {
-    /// The edge of a run to itself by which its operations go in turn ([`Order::InTurn`]).
+    /// Creates the edge of a run to itself by which its operations go in turn ([`Order::InTurn`]).
     #[must_use]
     pub fn turn(run: u32) -> Self {
         Self { run, start: -1, step: TURN }
     }
 
-    /// Whether it is such an edge. It stays one where a run stands for others, which an edge to an equal run does not.
+    /// Returns true for an edge by which operations go in turn. It remains one if the run represents others, unlike an
+    /// edge to an equal run.
     #[must_use]
     pub fn is_turn(self) -> bool {
         self.step == TURN
     }
 
-    /// How far the operation waited for walks from one operation to the next.
+    /// Increment of the awaited operation's index from one operation to the next.
     pub(super) fn walk(self) -> u32 {
         if self.is_turn() { 1 } else { self.step }
     }
 
-    /// The operation that operation `i` waits for, in a run of `len`.
+    /// Returns the operation that operation `i` waits for, in a run of `len`.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
         let index = i64::from(self.start) + i64::from(self.walk()) * i64::from(i);
         u32::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// The operations, in a run of `len`, that wait for operation `j`.
+    /// Returns the operations, in a run of `len`, that wait for operation `j`.
     #[must_use]
     pub fn sources(self, j: u32, len: u32) -> std::ops::Range<u32> {
         let offset = i64::from(j) - i64::from(self.start);
@@ -336,7 +339,7 @@ mod tests {
     use crate::engine::{EngineError, Watch, run};
 
     #[test]
-    fn too_many_operations_are_refused_before_the_first() {
+    fn too_many_operations_are_rejected_before_simulation() {
         let mut workload = Workload::new();
         let len = (Workload::MOST_OPERATIONS + 1) as u32;
         workload.add_uniform_run(len, Passage { route: None, latency: Picos::ZERO }, Work(0), Pace::default(), &[]);

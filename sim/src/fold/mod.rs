@@ -1,21 +1,22 @@
-//! Folding: one representative for each class of operations that must behave alike, with the same times to the
-//! picosecond.
+//! Folding: simulates one representative for each class of operations that must behave the same, with times equal to
+//! the picosecond.
 //!
-//! Runs and capacities are coloured, first by what they are (length, work, pace; capacity), then again and again by the
-//! colours of what they touch (what a run waits for and passes through, in order, and with whom it stands in line; who passes
-//! through a capacity, and how often), until nothing splits any more. Runs of one colour then wait for like runs, pass through like capacities,
-//! and meet like traffic there: by induction over the events, operation i of each of them starts, flows and ends at the
-//! same instant, at the same rate. So one run of each colour is simulated; a capacity of the folded system is charged
-//! what the whole class puts on one capacity of its colour. Every integer of the sharing (what is left, what is asked)
-//! is the same as in the whole system, so the rates are too, to the last unit.
+//! Runs and capacities are coloured, first by their own properties (length, work, pace; capacity), then repeatedly by
+//! the colours of their neighbours, until no colour splits any more. The neighbours of a run are its dependencies, the
+//! capacities on its routes, in order, and the other runs in its lines; those of a capacity are the runs that pass
+//! through it, with their coefficients. Runs of one colour then wait for equal runs, pass through equal capacities and
+//! compete with equal traffic there: by induction over the events, operation i of each of them starts, flows and ends
+//! at the same instant, at the same rate. So one run of each colour is simulated, and a capacity of the folded system
+//! is charged with the load of the whole class on one capacity of its colour. Every integer of the sharing (remainders,
+//! demands) equals that of the whole system, so the rates do too, to the last unit.
 //!
-//! What a run waits for is coloured before it, so that within a round a chain of runs learns of its beginning; only runs
-//! that wait for each other learn of their neighbours a round.
+//! The dependencies of a run are coloured before it, so that the effect of a chain's first run reaches its end within
+//! one round; only runs that wait for each other in a cycle advance by one neighbour per round.
 //!
-//! This proves symmetry on the workload at hand, failures, slow links and late ranks included; nobody's word is needed.
-//! (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity of canonical colour
-//! refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are 128-bit hashes: the
-//! chance that two unlike things among 10⁷ share one is below 10⁻²⁰.
+//! This proves symmetry on the actual workload, including failures, slow links and late ranks; no generator's claim is
+//! needed. (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity of canonical
+//! colour refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are 128-bit
+//! hashes: the probability that two of 10⁷ different items share one is below 10⁻²⁰.
 
 mod order;
 mod rounds;
@@ -32,28 +33,28 @@ use crate::spans::Spans;
 use rounds::Rounds;
 pub(crate) use signature::Signature;
 
-/// Rounds after which folding of many runs is given up: a symmetric schedule is stable after a handful, and one whose runs wait
-/// for each other learns of a defect at one place one neighbour a round.
+/// Limit on rounds for many runs. A symmetric schedule is stable after a handful; in one whose runs wait for each other
+/// the effect of a local defect advances by one neighbour per round.
 const MOST_ROUNDS: usize = 48;
 
-/// Colours of runs that are worked out in any case before folding is given up: few runs may go round a long ring, which takes
-/// less than to run all of its operations.
+/// Run colourings that are always computed before folding is given up. A few runs may need many rounds around a long
+/// ring, which is still faster than simulating all operations.
 const COLOURED: usize = 1 << 21;
 
-/// A folded workload and how to read its results.
+/// Folded workload and the mapping of its results.
 #[derive(Debug)]
 pub struct Folded {
     /// One run per class.
     pub workload: Workload,
-    /// The class of each run of the whole workload: its run in the folded one.
+    /// Class of each run of the whole workload: its run in the folded one.
     class_of: Vec<u32>,
-    /// The class of each capacity: its capacity in the folded workload.
+    /// Class of each capacity: its capacity in the folded workload.
     resource_class_of: Vec<u32>,
     /// Operations of the whole workload.
     operations: u64,
 }
 
-/// The colours of a workload's runs and capacities.
+/// Colours of a workload's runs and capacities.
 #[derive(Clone, Debug)]
 pub(crate) struct Colours {
     runs: Vec<u32>,
@@ -62,14 +63,14 @@ pub(crate) struct Colours {
     resource_count: u32,
 }
 
-/// Folds a workload; `None` where that would not halve it.
+/// Folds a workload; `None` if that would not halve the number of runs.
 #[must_use]
 pub fn fold(workload: &Workload) -> Option<Folded> {
     colours(workload).map(|colours| quotient(workload, &colours))
 }
 
-/// Folds a workload in classes that were found for another, where they hold for this one too: that is seen in one round.
-/// Otherwise as [`fold`]. Returns the classes besides.
+/// Folds a workload with the classes of another one if they are valid for this one too, which one round verifies.
+/// Otherwise like [`fold`]. Returns the classes as well.
 pub(crate) fn fold_like(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
     let colours = match known.and_then(|known| confirmed(workload, known)) {
         Some(colours) => colours,
@@ -78,7 +79,7 @@ pub(crate) fn fold_like(workload: &Workload, known: Option<&Colours>) -> Option<
     Some((quotient(workload, &colours), colours))
 }
 
-/// Classes of another workload, if each is of runs and capacities that are alike in this one.
+/// Returns the classes of another workload, if the runs and capacities of each class are equivalent in this one.
 fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     let same_size =
         known.runs.len() == workload.runs.len() && known.resources.len() == workload.system.resource_count();
@@ -103,7 +104,7 @@ fn confirmed(workload: &Workload, known: &Colours) -> Option<Colours> {
     (is_same(&joint) && holds()).then_some(joint)
 }
 
-/// The classes of a workload; `None` where that would not halve it.
+/// Returns the classes of a workload; `None` if that would not halve the number of runs.
 fn colours(workload: &Workload) -> Option<Colours> {
     let most = workload.runs.len() as u32 / 2;
     let first = first_colours(workload);
@@ -127,38 +128,38 @@ fn colours(workload: &Workload) -> Option<Colours> {
 }
 
 impl Folded {
-    /// Operations of the whole workload ÷ operations simulated.
+    /// Returns operations of the whole workload ÷ operations simulated.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.operations as f64 / self.workload.operation_count().max(1) as f64
     }
 
-    /// A value for every run of the whole workload from those of the folded one.
+    /// Expands values of the folded workload's runs to every run of the whole workload.
     pub fn unfold_runs<T: Copy>(&self, folded: &[T]) -> Vec<T> {
         self.class_of.iter().map(|&class| folded[class as usize]).collect()
     }
 
-    /// The class of each capacity of the whole workload: its capacity in the folded one. Classes are numbered as their first
-    /// members are.
+    /// Returns the class of each capacity of the whole workload: its capacity in the folded one. Classes are numbered
+    /// in the order of their first members.
     pub(crate) fn resource_classes(&self) -> &[u32] {
         &self.resource_class_of
     }
 
-    /// Operations of the whole workload.
+    /// Returns the number of operations of the whole workload.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// Load of every capacity of the whole workload from that of the folded one.
+    /// Expands the load of the folded workload's capacities to every capacity of the whole one.
     #[must_use]
     pub fn unfold_load(&self, folded: LoadOverTime) -> LoadOverTime {
         let resources: Vec<ResourceId> = self.resource_class_of.iter().copied().map(ResourceId).collect();
         folded.standing_for(&resources)
     }
 
-    /// Spans of the whole workload, background aside, from those of the folded one; `runs` is the number of its runs
-    /// without the background's.
+    /// Expands the spans of the folded workload to the whole one, without background; `runs`: number of its runs
+    /// without background runs.
     #[must_use]
     pub fn unfold_spans(&self, folded: Vec<Span>, runs: usize) -> Spans {
         Spans::new(&self.workload, folded, self.class_of.iter().copied().take(runs).collect())
@@ -199,17 +200,16 @@ fn first_colours(workload: &Workload) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// Consecutive operations of a run that travel alike.
+/// Consecutive operations of a run with the same passage.
 #[derive(Clone, Copy)]
 struct Stretch {
-    /// The first of them.
+    /// Index of the first operation.
     start: u32,
     len: u32,
     passage: Passage,
 }
 
-/// The stretches of a run, as long as can be; one where its operations are alike, none where it has none and each would
-/// be named.
+/// Returns the maximal stretches of a run.
 fn stretches(workload: &Workload, run: u32) -> impl Iterator<Item = Stretch> + '_ {
     let WorkRun { len, passage, .. } = workload.runs[run as usize];
     let (first, len, is_same) = match passage {
@@ -231,7 +231,7 @@ fn stretches(workload: &Workload, run: u32) -> impl Iterator<Item = Stretch> + '
     })
 }
 
-/// Calls `visit` for every way over capacities: the run, the first of the operations that take it, the route.
+/// Calls `visit` for every route of a stretch: the run, the first operation of the stretch, the route.
 fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
     for run in 0..workload.runs.len() as u32 {
         for Stretch { start, passage, .. } in stretches(workload, run) {
@@ -242,11 +242,11 @@ fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId
     }
 }
 
-/// The folded workload of a stable colouring.
+/// Returns the folded workload of a stable colouring.
 fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     let representatives = firsts(&colours.runs, colours.run_count);
     let places = firsts(&colours.resources, colours.resource_count);
-    // What each class puts on the first capacity of each colour.
+    // Load of each class on the first capacity of each colour.
     let mut charges: FxHashMap<(u32, u64, u32), u64> = FxHashMap::default();
     for_each_passage(workload, |run, op, route| {
         for one in workload.system.uses(route) {
@@ -257,7 +257,7 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
         }
     });
     let mut folded = Workload { startup: workload.startup, ..Workload::new() };
-    // Colours are numbered in the order they are met, so those of the background come last.
+    // Colours are numbered in order of first occurrence, so those of the background come last.
     folded.background_from = representatives.iter().filter(|&&run| run < workload.background_from).count() as u32;
     for &place in &places {
         folded.system.add_resource(workload.system.capacity(ResourceId(place)));
@@ -297,8 +297,8 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     }
 }
 
-/// Classes stand in line as their runs do. Lines on which an operation of one class stands are alike, so that the least of a line
-/// names it.
+/// Places classes in lines as their runs are. Lines that contain an operation of one class are equivalent, so the
+/// smallest (class, index) of a line identifies it.
 fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
     let mut least: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for (run, &class) in (0u32..).zip(runs).take(workload.standings.len()) {
@@ -322,7 +322,7 @@ fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded
     }
 }
 
-/// The route of a class: one use for each colour on the representative's route, charged with the whole class.
+/// Adds the route of a class: one use for each colour on the representative's route, charged with the whole class.
 fn fold_route(
     workload: &Workload,
     folded: &mut Workload,
@@ -338,7 +338,7 @@ fn fold_route(
     folded.system.add_folded_route(&uses, cap, weight, workload.system.solo(route))
 }
 
-/// The first holder of each colour.
+/// Returns the first index of each colour.
 fn firsts(colours: &[u32], count: u32) -> Vec<u32> {
     let mut firsts = vec![u32::MAX; count as usize];
     for (i, &colour) in (0u32..).zip(colours) {
@@ -348,7 +348,7 @@ fn firsts(colours: &[u32], count: u32) -> Vec<u32> {
     firsts
 }
 
-/// Numbers values from 0 in the order they are first met.
+/// Numbers values from 0 in order of first occurrence.
 struct Dense<T = Signature> {
     known: FxHashMap<T, u32>,
 }
@@ -370,7 +370,7 @@ impl<T: Eq + Hash> Dense<T> {
     }
 }
 
-/// The number of what was asked about last: neighbours are often alike.
+/// Cache of the last number found: consecutive values are often equal.
 struct Last<T>(Option<(T, u32)>);
 
 impl<T> Default for Last<T> {

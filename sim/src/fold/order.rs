@@ -1,19 +1,19 @@
-//! The order in which runs can be coloured by what they wait for.
+//! Order in which runs can be coloured after their dependencies.
 
 use crate::engine::{Edge, Workload};
 
-/// Whether the first operation of a run waits for another run by an edge. (Loops wait for the loop before, which makes
-/// runs wait for each other, but not their first operations.)
+/// Returns true if the first operation of a run waits for another run by an edge. (Loops wait for the loop before,
+/// which makes runs wait for each other, but not their first operations.)
 pub(super) fn follows(run: u32, edge: Edge) -> bool {
     edge.start >= 0 && edge.run != run
 }
 
-/// Runs, each behind all that it follows. Those that follow each other are left out, and all that follow such: which these
-/// are does not depend on how runs are numbered.
+/// Returns runs, each after all that it follows. Runs that follow each other in a cycle are left out, and those that
+/// follow such runs; this does not depend on the numbering of runs.
 pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
     let count = workload.runs.len();
     let others = |run: u32| workload.waits_of(run).iter().filter(move |edge| follows(run, **edge)).map(|edge| edge.run);
-    // Who waits for each run, side by side.
+    // Runs that wait for each run, in one array.
     let mut starts = vec![0u32; count + 1];
     for run in 0..count as u32 {
         for awaited in others(run) {
@@ -33,7 +33,7 @@ pub(super) fn in_order(workload: &Workload) -> Vec<u32> {
             missing[run as usize] += 1;
         }
     }
-    // Each now stands where the next began.
+    // Each entry is now the start of the next run.
     let ends = starts;
     let mut order: Vec<u32> = (0..count as u32).filter(|&run| missing[run as usize] == 0).collect();
     let mut next = 0;
@@ -58,11 +58,11 @@ mod tests {
     use fabricast_topologies::Picos;
 
     #[test]
-    fn runs_that_wait_for_each_other_have_no_order() {
+    fn cyclic_runs_and_their_dependents_have_no_order() {
         let mut workload = Workload::new();
         let edge = |run| Edge { run, start: 0, step: 1 };
         let last = Edge { run: 1, start: -1, step: 1 };
-        // 1 waits for 2 and itself, 2 for 0; 3 and 4 for each other, 5 for 4; 0 for 1 when it did the operation before.
+        // 1 waits for 2 and itself, 2 for 0; 3 and 4 for each other, 5 for 4; 0 for the operation before of 1.
         for waits in [vec![last], vec![edge(2), edge(1)], vec![edge(0)], vec![edge(4)], vec![edge(3)], vec![edge(4)]] {
             let passage = Passage { route: None, latency: Picos::ZERO };
             workload.add_uniform_run(2, passage, Work(0), Pace::default(), &waits);

@@ -1,9 +1,9 @@
-//! Rounds of colour refinement over a workload, laid out as they read it.
+//! Rounds of colour refinement over a workload, in a layout for sequential reading.
 //!
-//! A round looks at every run, whom it waits for and where it passes. What does not change from round to round is written
-//! once, run behind run in the order in which they are coloured, so that a round reads memory from front to back; what it
-//! looks up aside are the colours of runs that were coloured a moment ago, and one signature for each route. (Of workloads
-//! of millions of runs that is what time goes to.)
+//! A round visits every run, its dependencies and its routes. Everything that does not change between rounds is stored
+//! once, in the order in which runs are coloured, so that a round reads memory sequentially. Its random accesses are to
+//! the colours of recently coloured runs and to one signature per route. (Memory access dominates for workloads of
+//! millions of runs.)
 
 use super::order::{follows, in_order};
 use super::signature::{Members, Signature};
@@ -11,39 +11,39 @@ use super::{Colours, Dense, Last, Stretch, stretches};
 use crate::engine::Workload;
 use crate::sharing::{ResourceId, RouteId};
 
-/// A workload for refinement. Runs have places here: those that can be coloured by what they wait for in such an order, and
-/// the others behind them.
+/// Workload in the layout for refinement. Runs have places here: first those that can be coloured after their
+/// dependencies, in that order, then the others.
 pub(super) struct Rounds<'a> {
     workload: &'a Workload,
-    /// The run at each place.
+    /// Run at each place.
     order: Vec<u32>,
-    /// Where the awaited of each place end.
+    /// End of each place's entries in `awaited`.
     awaited_ends: Vec<u32>,
     awaited: Vec<Awaited>,
-    /// Where the stretches of each place end.
+    /// End of each place's entries in `passing`.
     passing_ends: Vec<u32>,
     passing: Vec<Passing>,
-    /// Where the lines of each place end; empty where there are none.
+    /// End of each place's entries in `standing_in`; empty if there are no lines.
     line_ends: Vec<u32>,
-    /// The lines of the operations at each place, one for all or one each.
+    /// Lines of the operations at each place, one for all or one each.
     standing_in: Vec<u32>,
     lines: usize,
 }
 
-/// A run that is waited for.
+/// Dependency on a run.
 #[derive(Clone, Copy)]
 struct Awaited {
     place: u32,
-    /// Which operations wait for which, by number; odd where the run has its colour of the round at hand by then.
+    /// Number of the pair (start, step), doubled; odd if the awaited run already has its colour of the current round.
     how: u32,
 }
 
-/// Operations that travel alike.
+/// Stretch of operations with the same passage.
 #[derive(Clone, Copy)]
 struct Passing {
     /// [`NO_ROUTE`] for none.
     route: u32,
-    /// How many operations, from which on, how long each is on its way: by number.
+    /// Number of the triple (start, length, latency).
     kind: u32,
 }
 
@@ -104,13 +104,13 @@ impl<'a> Rounds<'a> {
         rounds
     }
 
-    /// Colours by run as colours by place.
+    /// Converts colours by run to colours by place.
     pub(super) fn by_place(&self, colours: &Colours) -> Colours {
         let runs = self.order.iter().map(|&run| colours.runs[run as usize]).collect();
         Colours { runs, resources: colours.resources.clone(), ..*colours }
     }
 
-    /// Colours by place as colours by run, numbered from 0 in the order they are first met.
+    /// Converts colours by place to colours by run, numbered from 0 in order of first occurrence.
     pub(super) fn by_run(&self, colours: Colours) -> Colours {
         let mut runs = vec![0; self.order.len()];
         for (&run, &colour) in self.order.iter().zip(&colours.runs) {
@@ -128,8 +128,8 @@ impl<'a> Rounds<'a> {
         Colours { runs, ..colours }
     }
 
-    /// One round on colours by place: every run and every capacity by what it touches. Runs are coloured in turn, by the new
-    /// colours of what they wait for.
+    /// Returns the colours by place after one round: every run and capacity is coloured by its neighbours. Runs are
+    /// coloured in order, by the new colours of their dependencies.
     pub(super) fn next(&self, colours: &Colours) -> Colours {
         let traffic = self.traffic(colours);
         let ways = self.ways(colours);
@@ -165,7 +165,7 @@ impl<'a> Rounds<'a> {
         Colours { runs: fresh, resources: resources.collect(), run_count, resource_count: dense.count() }
     }
 
-    /// What each route takes of capacities of which colours.
+    /// Returns a signature of each route: its coefficients on capacities of each colour, cap and weight.
     fn ways(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
         let way = |route: RouteId| {
@@ -180,14 +180,15 @@ impl<'a> Rounds<'a> {
         (0..system.route_count() as u32).map(|route| way(RouteId(route))).collect()
     }
 
-    /// The lines of the operations at a place.
+    /// Returns the lines of the operations at a place.
     fn lines_at(&self, place: usize) -> &[u32] {
         let Some(&end) = self.line_ends.get(place) else { return &[] };
         let start = place.checked_sub(1).and_then(|before| self.line_ends.get(before)).copied().unwrap_or_default();
         self.standing_in.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// Who stands in each line: by colour, and which of the run's operations where they stand apart.
+    /// Returns the members of each line: colours, with operation indexes for runs whose operations are in different
+    /// lines.
     fn lines(&self, colours: &Colours) -> Vec<Members> {
         let mut lines = vec![Members::default(); self.lines];
         for (place, &colour) in colours.runs.iter().enumerate() {
@@ -200,7 +201,8 @@ impl<'a> Rounds<'a> {
         lines
     }
 
-    /// For each capacity: the colours of the runs that pass through it, by stretch of operations, and what each takes of it.
+    /// Returns for each capacity the colours of the runs that pass through it, by stretch of operations, and their
+    /// coefficients.
     fn traffic(&self, colours: &Colours) -> Vec<Members> {
         let system = &self.workload.system;
         let mut on_route = vec![Members::default(); system.route_count()];

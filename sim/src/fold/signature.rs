@@ -1,6 +1,6 @@
 //! 128-bit signatures for colour refinement: sequences by chaining, multisets by addition.
 
-/// A hash of what was put into it. Deterministic: no seed, the same on every machine.
+/// Hash of the values added to it. Deterministic: no seed, equal on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Signature(u64, u64);
 
@@ -17,48 +17,48 @@ impl Signature {
         Self(0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03)
     }
 
-    /// Followed by a word.
+    /// Appends a word.
     #[must_use]
     pub(crate) fn with(self, word: u64) -> Self {
         Self(mix(self.0.rotate_left(5) ^ word), mix(self.1.rotate_left(23).wrapping_add(word ^ 0x5851_f42d_4c95_7f2d)))
     }
 
-    /// Followed by another signature.
+    /// Appends another signature.
     #[must_use]
     pub(super) fn with_signature(self, other: Self) -> Self {
         self.with(other.0).with(other.1)
     }
 
-    /// Followed by a multiset.
+    /// Appends a multiset.
     #[must_use]
     pub(super) fn with_members(self, members: Members) -> Self {
         self.with(members.0).with(members.1)
     }
 
-    /// The multiset of this alone.
+    /// Returns the multiset of this signature alone.
     fn as_member(self) -> Members {
         Members(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
     }
 }
 
-/// The signatures of a multiset, added up.
+/// Multiset of signatures, as their sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Members(u64, u64);
 
 impl Members {
-    /// With one more.
+    /// Adds a member.
     pub(super) fn add(&mut self, member: Signature) {
         self.add_all(member.as_member());
     }
 
-    /// With those of another multiset.
+    /// Adds the members of another multiset.
     pub(super) fn add_all(&mut self, other: Self) {
         self.0 = self.0.wrapping_add(other.0);
         self.1 = self.1.wrapping_add(other.1);
     }
 
-    /// Each of the members together with the same word. Products by random odd factors: as members are random, sums of
-    /// different ones are different but for one in 2⁵⁷ in each half.
+    /// Combines each of the members with the same word by multiplying with a random odd factor. Since members are
+    /// random, sums of different ones differ but for one in 2⁵⁷ in each half.
     pub(super) fn times(self, word: u64) -> Self {
         let factor = Signature::new().with(word);
         Self(self.0.wrapping_mul(factor.0 | 1), self.1.wrapping_mul(factor.1 | 1))

@@ -1,4 +1,4 @@
-//! Which capacities of a fabric a run can feel, made as they are first used.
+//! Capacities of a fabric that can limit a run, created on first use.
 
 use super::Setting;
 use super::crowd::Crowd;
@@ -10,49 +10,51 @@ use crate::sharing::{ResourceId, System};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
-/// What a capacity is.
+/// Physical meaning of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// One direction of a link.
     Link(LinkId),
-    /// The memory of a GPU or a CPU.
+    /// Memory bandwidth of a GPU or a CPU.
     Memory(NodeId),
-    /// What all ports of a switch together forward.
+    /// Forwarding capacity of a switch over all its ports.
     Crossbar(NodeId),
-    /// The copy throughput of one channel of a rank.
+    /// Copy throughput of one channel of a rank.
     Lane(Rank, Channel),
-    /// The SMs of a GPU or a MIG instance, where its ranks have more channels together than it has SMs: a channel is a
-    /// thread block, and an SM runs one at the channel's rate or several at a part of it each. Counted in what the fastest
-    /// channels of the run would pass.
+    /// SMs of a GPU or a MIG instance, if its ranks have more channels in total than it has SMs. A channel is a thread
+    /// block; an SM runs one at the channel's rate, or several at a fraction of it each. The unit is the rate of the
+    /// run's fastest channels.
     Processors(NodeId),
-    /// The copy engines of a GPU or a MIG instance together.
+    /// All copy engines of a GPU or a MIG instance.
     CopyEngines(NodeId),
-    /// The time of the host's thread that posts a GPU's messages to the network, counted so that a byte is ten picoseconds.
+    /// Time of the host's proxy thread that posts a GPU's network messages, scaled so that one byte equals ten
+    /// picoseconds.
     Proxy(NodeId),
 }
 
-/// Makes capacities on demand, so that ids depend on use only.
+/// Creates capacities on demand, so that ids depend on use only.
 pub(super) struct Capacities<'a> {
     setting: Setting<'a>,
-    /// What a lane provides; `None` where nothing limits lanes.
+    /// Rate of a lane; `None` if lanes are unlimited.
     lane: Option<Rate>,
-    /// Who else is there; nobody for plain transfers.
+    /// Channels on each device; `None` for plain transfers.
     crowd: Option<&'a Crowd>,
-    /// What a copy-engine stream reaches, where the protocol copies by engines and the profile says it.
+    /// Rate of a copy-engine stream, if the protocol uses copy engines and the profile states it.
     stream: Option<Rate>,
     first_rank: u32,
     known: Known,
     made: Vec<Resource>,
 }
 
-/// A reduction reads what arrived and what was there, and writes the sum.
+/// A reduction reads two operands and writes the sum.
 pub(super) const REDUCTION_MEMORY_USES: u64 = 3;
-/// A copy reads and writes.
+/// A copy reads and writes each byte.
 pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
-    /// For a schedule in a system that has the capacities `made`, in order of id, of which `shared` knows those that are not
-    /// of one schedule. Its ranks are numbered from `first_rank` on among those of all schedules.
+    /// Creates the capacities of one schedule in a system that already has the capacities `made`, in order of id.
+    /// `shared` indexes those that do not belong to one schedule. The schedule's ranks are numbered from `first_rank`
+    /// on among the ranks of all schedules.
     pub(super) fn new(
         setting: Setting<'a>,
         header: &Header,
@@ -71,14 +73,15 @@ impl<'a> Capacities<'a> {
         Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, made }
     }
 
-    /// For plain transfers in a system that has these capacities, in order of id.
+    /// Creates the capacities of plain transfers in a system that already has the capacities `made`, in order of id.
     pub(super) fn continued(setting: Setting<'a>, made: Vec<Resource>) -> Self {
         let mut known = Known::new(setting.fabric, Shared::default(), (0, 0));
         known.note(&made);
         Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, made }
     }
 
-    /// How many of the fastest channels' SMs one of this schedule's takes for the same bytes: its coefficient.
+    /// Coefficient of this schedule's channels towards [`Resource::Processors`]. Slower channels occupy an SM longer
+    /// per byte, in proportion to the rate of the fastest channels.
     pub(super) fn processor_share(&self, coefficient: u64) -> u64 {
         match (self.crowd.and_then(|crowd| crowd.lane), self.lane) {
             (Some(fastest), Some(own)) if own.0 > 0 && fastest != own => {
@@ -89,12 +92,12 @@ impl<'a> Capacities<'a> {
         }
     }
 
-    /// Whether channels limit anything.
+    /// Returns true if the rate of channels is limited.
     pub(super) fn has_lanes(&self) -> bool {
         self.lane.is_some()
     }
 
-    /// The id of a capacity; `None` where it cannot limit anything.
+    /// Returns the id of a capacity; `None` if it cannot limit anything.
     pub(super) fn id(&mut self, resource: Resource, system: &mut System) -> Option<ResourceId> {
         if let Some(id) = self.known.get(resource) {
             return id;
@@ -133,7 +136,7 @@ impl<'a> Capacities<'a> {
         }
     }
 
-    /// SMs × what the fastest channel reaches on one of them; `None` where each channel has an SM to itself.
+    /// SMs × rate of the fastest channel on one SM; `None` if each channel has an SM to itself.
     fn processors(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let (sms, lane) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.lane?);
@@ -141,10 +144,11 @@ impl<'a> Capacities<'a> {
         is_crowded.then(|| Rate(lane.0.saturating_mul(u64::from(sms))))
     }
 
-    /// Engines × what one reaches. An engine moves data one way at a time and fills the fastest link of its GPU alone
-    /// (395 of 450 GB/s of NVLink and 55 of 63 GB/s of PCIe measured on H200: validate/data/h200-node/p2p.csv). So
-    /// engines limit where links could carry more than that in both directions together: an instance with one engine
-    /// does not send and receive at once, a GPU with three never notices.
+    /// Copy engines × rate of one engine; `None` if the engines cannot limit anything. An engine moves data in one
+    /// direction at a time and alone fills the fastest link of its GPU (395 of 450 GB/s of NVLink and 55 of 63 GB/s of
+    /// PCIe measured on H200: validate/data/h200-node/p2p.csv). Engines therefore limit if links could carry more than
+    /// that in both directions combined: an instance with one engine cannot send and receive at the same time, a GPU
+    /// with three is not limited.
     fn copy_engines(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let engines = u64::from(figures.copy_engines.filter(|&engines| engines > 0)?);
@@ -164,8 +168,8 @@ impl<'a> Capacities<'a> {
         (most > u128::from(all.0)).then_some(all)
     }
 
-    /// The links that a device's traffic takes to the world: those of the GPU around it, without NVLink, where it is a
-    /// MIG instance.
+    /// Links on which a device's traffic leaves it. For a MIG instance these are the links of the GPU around it,
+    /// without NVLink.
     fn links_outside(&self, node: NodeId) -> Vec<LinkId> {
         let fabric = self.setting.fabric;
         let own = fabric.leaving(node);
@@ -180,8 +184,9 @@ impl<'a> Capacities<'a> {
         links.filter(is_outside).collect()
     }
 
-    /// A memory is left out where the links of its device cannot fill it and nothing else uses it: that never changes a
-    /// rate, and it keeps transfers of one device to different peers independent.
+    /// Memory bandwidth of a device; `None` if the links of the device cannot fill it and nothing else uses it.
+    /// Omitting such a memory never changes a rate, and keeps transfers between one device and different peers
+    /// independent.
     fn memory(&self, node: NodeId) -> Option<Rate> {
         let bandwidth = match &self.setting.fabric.node(node).figures {
             Figures::Gpu(figures) => figures.memory_bandwidth?,
@@ -202,7 +207,7 @@ impl<'a> Capacities<'a> {
     }
 }
 
-/// What a lane provides in a second; `None` where nothing limits lanes.
+/// Rate of a lane; `None` if lanes are unlimited.
 pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
     match speed {
         LaneSpeed::Unlimited => None,
@@ -211,15 +216,15 @@ pub(super) fn lane_rate(speed: LaneSpeed) -> Option<Rate> {
     }
 }
 
-/// Words of [`Known`] for what all schedules of a run share, handed from one to the next: looking all of a fabric through for
-/// each of a thousand groups would take longer than they do.
+/// Entries of [`Known`] for the capacities that all schedules of a run share, passed from one schedule to the next.
+/// Rebuilding them for each of a thousand groups would cost more than lowering the groups.
 #[derive(Debug, Default)]
 pub(super) struct Shared(Vec<u32>);
 
-/// Ids by what they stand for: a word for every link and node (as a memory, a crossbar, SMs, copy engines and proxy), and for
-/// every lane of a schedule, that could be asked for.
+/// Capacity ids by resource: an entry for every link, for every node (as memory, crossbar, SMs, copy engines and
+/// proxy), and for every lane of a schedule.
 struct Known {
-    /// 0: not asked for yet, 1: cannot limit anything, otherwise 2 more than the id.
+    /// 0: not requested yet, 1: cannot limit anything, otherwise the id plus 2.
     words: Vec<u32>,
     lanes: Vec<u32>,
     links: usize,
@@ -228,7 +233,7 @@ struct Known {
 }
 
 impl Known {
-    /// What a node can stand for.
+    /// Resource kinds of a node.
     const PER_NODE: usize = 5;
 
     fn new(fabric: &Fabric, Shared(mut words): Shared, (channels, lanes): (u16, usize)) -> Self {
@@ -237,7 +242,7 @@ impl Known {
         Self { words, lanes: vec![0; lanes], links, nodes, channels }
     }
 
-    /// Notes what a system has already. Lanes are those of other schedules' ranks.
+    /// Registers the existing capacities of a system. Existing lanes belong to other schedules and are skipped.
     fn note(&mut self, made: &[Resource]) {
         for (&resource, id) in made.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Lane(..))) {
             self.set(resource, Some(ResourceId(id)));
@@ -270,7 +275,7 @@ impl Known {
     }
 
     fn set(&mut self, resource: Resource, id: Option<ResourceId>) {
-        // What limits nothing in one schedule may limit another: engines are as fast as the protocol drives them.
+        // Copy engines that limit nothing in one schedule may limit another, since their rate depends on the protocol.
         let is_open = id.is_none() && matches!(resource, Resource::CopyEngines(_));
         if let Some(word) = self.word(resource).filter(|_| !is_open) {
             *word = id.map_or(1, |id| id.0 + 2);
@@ -278,7 +283,7 @@ impl Known {
     }
 }
 
-/// A bandwidth times an efficiency, in whole units.
+/// Bandwidth × efficiency, in whole units.
 pub(super) fn scaled(bandwidth: Bandwidth, efficiency: f64) -> Rate {
     let millionths = (efficiency * 1e6).round() as u128;
     Rate(u64::try_from(u128::from(Rate::from(bandwidth).0) * millionths / 1_000_000).unwrap_or(u64::MAX).max(1))

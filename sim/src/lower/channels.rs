@@ -1,25 +1,27 @@
-//! Equal blocks, folded before anything is lowered: the program of one, and what it stands for.
+//! Folds equal thread blocks before lowering: lowers the first block and multiplies its shared traffic by the number of
+//! blocks.
 //!
-//! Most algorithms do on every thread block what they do on the first, with other chunks of the same sizes. Where that is
-//! so, run for run, the runs that are alike on all blocks wait for runs that are alike, travel alike, cost their block
-//! alike, and meet alike traffic (each channel's own capacity the part of its channel, every other capacity that of all
-//! channels), so they start, flow and end together, by the argument of [`crate::fold`]. One block's channels (one; two where blocks are
-//! split) are lowered, and what they put on the capacities that all share counts as often as there are blocks. What
-//! this saves is the lowering, which for an exchange of all pairs on 32 channels is all of the time. Of ranks that are turned into each
-//! other ([`Symmetry`]) one is looked at, and what the others do is what it does, turned; the chunks that they are then said to move are
-//! others than theirs, of the same sizes.
+//! Most algorithms do the same on every thread block, with other chunks of the same sizes. If that holds run for run,
+//! corresponding runs of all blocks wait for corresponding runs, use the same routes, cost their block the same and
+//! compete with the same traffic: that of their own channel on the channel's capacity, that of all channels on every
+//! other capacity. They therefore start, flow and end at the same times, by the argument of [`crate::fold`]. Only one
+//! block's channels (one; two if blocks are split) are lowered, and their use of shared capacities is multiplied by the
+//! number of blocks. This saves the lowering, which dominates the simulation time of an all-to-all on 32 channels.
+//!
+//! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
+//! the others. Their chunk numbers then differ from the actual ones, but not their sizes.
 
 use super::{Lowered, Resource, payload, sized_by};
 use crate::schedule::{Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk, Written};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
-/// Runs of all channels, of the ranks that are looked at, up to which blocks are compared.
+/// Limit on the total runs of the examined ranks; above it blocks are not compared.
 const MOST_RUNS: usize = 1 << 24;
 
-/// Operations of a run up to which sizes are compared one by one.
+/// Largest run, in operations, whose sizes are compared one by one.
 const MOST_OPERATIONS: u32 = 1 << 10;
 
-/// The first block of a schedule whose blocks are all alike.
+/// First block of a schedule whose blocks are all equal.
 #[derive(Debug)]
 pub(crate) struct OneBlock<'a> {
     header: &'a Header,
@@ -28,16 +30,16 @@ pub(crate) struct OneBlock<'a> {
     programs: Vec<Program>,
 }
 
-/// Where a run stands.
+/// Position of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     block: u16,
-    /// Among the block's runs of the rank.
+    /// Index among the block's runs of the rank.
     number: u32,
 }
 
 impl<'a> OneBlock<'a> {
-    /// `None` where there is one block, or blocks differ.
+    /// Returns `None` if there is only one block, or blocks differ.
     pub(crate) fn of(generator: &'a dyn Generate) -> Option<Self> {
         let header = generator.header();
         let blocks = header.channels / header.blocks.split.channels();
@@ -54,23 +56,23 @@ impl<'a> OneBlock<'a> {
         Some(Self { header, blocks, programs })
     }
 
-    /// What the first block does, by rank.
+    /// Returns the programs of the first block, by rank.
     pub(crate) fn into_programs(self) -> Vec<Program> {
         self.programs
     }
 
-    /// The same to be lowered.
+    /// Returns the first block as a schedule to lower.
     pub(crate) fn written(&self) -> Written<'_> {
         Written { header: self.header, programs: &self.programs }
     }
 
-    /// How many blocks this stands for.
+    /// Number of blocks that this one represents.
     pub(crate) fn blocks(&self) -> u64 {
         u64::from(self.blocks)
     }
 }
 
-/// What was lowered of first blocks as that of so many blocks each.
+/// Multiplies the shared traffic of lowered first blocks by the number of blocks that each represents.
 pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
     let shared =
         |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
@@ -97,7 +99,7 @@ pub(crate) fn counted_for_all(blocks: u64, lowered: &mut Lowered) {
     lowered.workload.system = all;
 }
 
-/// What the first block does, of each rank that stands for others, in their order.
+/// Programs of the first block, of each representative rank in order.
 fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let header = generator.header();
     let ranks = header.call.ranks;
@@ -121,7 +123,7 @@ fn first_blocks(generator: &dyn Generate, blocks: u16, symmetry: &Symmetry) -> O
     standing.iter().map(|&rank| first_block(header, generator.read(rank, &mut scratch), rank, &places)).collect()
 }
 
-/// The programs of all ranks, from those of the ranks that stand for others; `None` where one cannot be turned.
+/// Rotates the representatives' programs to those of all ranks; `None` if one cannot be rotated.
 fn turned(standing: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<Program>> {
     let mut programs = vec![Program::default(); ranks as usize];
     for (rank, program) in symmetry.standing(ranks).zip(standing) {
@@ -132,11 +134,11 @@ fn turned(standing: &[Program], ranks: u32, symmetry: &Symmetry) -> Option<Vec<P
     Some(programs)
 }
 
-/// Where runs stand.
+/// Positions of runs.
 struct Places {
-    /// Of each rank that stands for others.
+    /// Positions by run, of each representative rank.
     of: Vec<Vec<Place>>,
-    /// By rank: which of them stands for it.
+    /// Index of each rank's representative.
     stands_for: Vec<u32>,
 }
 
@@ -146,7 +148,7 @@ impl Places {
     }
 }
 
-/// Where each run of a program stands; `None` where a block has more runs than another.
+/// Returns the position of each run of a program; `None` if blocks have different numbers of runs.
 fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Place>> {
     let split = header.blocks.split.channels();
     let mut counts = vec![0u32; usize::from(blocks)];
@@ -161,15 +163,15 @@ fn places_of(header: &Header, blocks: u16, program: &Program) -> Option<Vec<Plac
     places.filter(|_| are_equal)
 }
 
-/// The runs of a rank's first block, waiting for each other by their places there; `None` where a run of another block
-/// is not like it.
+/// Returns the runs of a rank's first block, with dependencies numbered within the block; `None` if the runs of another
+/// block differ.
 fn first_block(header: &Header, program: &Program, rank: Rank, places: &Places) -> Option<Program> {
     let own = places.of_rank(rank)?;
     let place_of = |dependency: &Dependency| places.of_rank(dependency.rank)?.get(dependency.run as usize).copied();
     let firsts: Vec<usize> = (0..own.len()).filter(|&run| own[run].block == 0).collect();
     for (number, (run, &at)) in program.runs().iter().zip(own).enumerate() {
         if at.block == 0 {
-            // It is like itself; what it waits for must lie in its block.
+            // The first block needs no comparison, but its dependencies must lie within it.
             if program.dependencies(number).iter().any(|awaited| place_of(awaited).is_none_or(|on| on.block != 0)) {
                 return None;
             }
@@ -200,7 +202,7 @@ fn first_block(header: &Header, program: &Program, rank: Rank, places: &Places) 
     Some(one)
 }
 
-/// Whether runs of different blocks do the same with other chunks of the same sizes.
+/// Returns true if runs of different blocks do the same with chunks of the same sizes.
 fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
     let split = header.blocks.split.channels();
     let done =
@@ -208,7 +210,7 @@ fn are_alike(header: &Header, a: &Run, b: &Run) -> bool {
     done(a) == done(b) && (!a.kind.moves_data() || a.len == 0 || are_as_large(header, a, b))
 }
 
-/// Whether the operations of two runs of one length and span move as much each.
+/// Returns true if the operations of two runs of equal length and span move the same amounts.
 fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     let layout = &header.layout;
     let (of_a, of_b) = (sized_by(a), sized_by(b));
@@ -223,9 +225,9 @@ fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     }
 }
 
-/// The stretches of equal chunks that a run passes, each with the first operation in it, where the run goes up through the
-/// buffer, a chunk each; `None` where it does not, or passes more than `most`. At most one entry for each operation, however many segments
-/// there are.
+/// Returns the ranges of equal chunks that a run passes, each with its first operation. `None` if the run does not go
+/// up through the buffer one chunk at a time, or passes more than `most` ranges. There is at most one entry per
+/// operation, regardless of the number of segments.
 pub(super) fn stretches(header: &Header, walk: Walk, run: &Run, most: usize) -> Option<Vec<(usize, u64)>> {
     let (layout, len) = (&header.layout, u64::from(run.len));
     let goes_up = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
@@ -260,7 +262,7 @@ mod tests {
         Blocks, Buffer, BufferUse, Call, Channel, Collective, Layout, OpKind, Protocol, RotationDigit, Segment,
     };
 
-    /// Every rank puts the same on the next, over and over on every channel.
+    /// Schedule in which every rank puts the same chunk on the next rank repeatedly, on every channel.
     struct Round {
         header: Header,
         runs: u32,
@@ -319,9 +321,9 @@ mod tests {
         Round { header, runs, read: AtomicUsize::new(0) }
     }
 
-    /// More runs in all than are compared, few of which have to be: those of the rank that stands for all.
+    /// The schedule exceeds the run limit, but only the representative rank's runs must be compared.
     #[test]
-    fn ranks_that_others_stand_for_count_for_nothing() {
+    fn only_representative_ranks_count_toward_the_run_limit() {
         let (ranks, channels, runs) = (2048, 64, 129);
         assert!(ranks as usize * usize::from(channels) * runs as usize > MOST_RUNS);
         let round = round(Layout::equal(Bytes(1 << 30), ranks), (ranks, channels, runs));
@@ -332,9 +334,9 @@ mod tests {
         assert!(round.read.into_inner() <= 2);
     }
 
-    /// As an all_to_allv has them: a segment for each block, whatever the blocks.
+    /// An all_to_allv has one segment per block, regardless of the block sizes.
     #[test]
-    fn equal_segments_count_as_one() {
+    fn equal_segments_make_an_even_layout() {
         let ranks = 2048;
         let segment = Segment { bytes: Bytes(1 << 20), parts: 1 };
         let round = round(Layout::new(vec![segment; ranks as usize]), (ranks, 4, 1));
@@ -342,9 +344,9 @@ mod tests {
         assert!(round.read.into_inner() <= 2);
     }
 
-    /// Of a run that passes a few of a million segments, only those are looked at.
+    /// In a layout of a million segments, only those that a run passes are examined.
     #[test]
-    fn runs_are_compared_by_the_stretches_that_they_pass() {
+    fn only_ranges_that_a_run_passes_are_examined() {
         let segment = |number: u64| Segment { bytes: Bytes(1 + number % 3), parts: 2 };
         let header = round(Layout::new((0..1 << 20).map(segment).collect()), (2, 2, 1)).header;
         let run = |len, walk| Run {

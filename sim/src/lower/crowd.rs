@@ -1,4 +1,4 @@
-//! Who shares a device: the ranks on it, of all schedules that run at once, and their channels.
+//! Ranks and channels that share each device, over all concurrent schedules.
 
 use fabricast_topologies::NodeId;
 
@@ -7,20 +7,20 @@ use super::capacities::lane_rate;
 use crate::quantity::Rate;
 use crate::schedule::Protocol;
 
-/// What the ranks of all parties together ask of each device.
+/// Demand of the ranks of all parties on each device.
 #[derive(Debug)]
 pub(super) struct Crowd {
-    /// Channels that SMs run, by device.
+    /// Channels that run on SMs, by device.
     channels: Vec<u32>,
-    /// What the fastest of these channels reaches; `None` where no protocol limits its channels.
+    /// Rate of the fastest of these channels; `None` if no protocol limits its channels.
     pub lane: Option<Rate>,
-    /// Whether memories serve more than the links of their device: local copies and reductions, or what ranks on one
-    /// device hand to each other.
+    /// True if memories serve more than the links of their device: local copies and reductions, or transfers between
+    /// ranks on one device.
     pub has_local_work: bool,
 }
 
 impl Crowd {
-    /// Of all parties, some of which may copy or reduce locally.
+    /// Counts the channels of all parties, some of which may copy or reduce locally.
     pub fn of(parties: &[Party<'_>], has_local_work: bool) -> Self {
         let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
         let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };
@@ -43,7 +43,7 @@ impl Crowd {
         crowd
     }
 
-    /// Channels on a device.
+    /// Number of channels on a device.
     pub fn channels(&self, device: NodeId) -> u32 {
         self.channels.get(device.0 as usize).copied().unwrap_or(0)
     }

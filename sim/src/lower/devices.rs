@@ -1,4 +1,4 @@
-//! Routes between devices: the links of the way, the memories at its ends, a lane where lanes limit.
+//! Passages between devices: the links of the route, the memories at its ends, and a lane if lanes are limited.
 
 use fabricast_topologies::route::{BufferPlace, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
@@ -14,68 +14,68 @@ use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
 
-/// What an operation does to the memories at its ends.
+/// Kind of access to the memories at the ends of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Flavour {
     Move,
     MoveAndReduce,
     Copy,
     Reduce,
-    /// To all of a team at once, copied by the switch.
+    /// Multicast to all members of a team, copied by the switch (NVLS).
     Spread(TeamId),
-    /// From all of a team at once, combined by the switch.
+    /// Read from all members of a team, reduced by the switch (NVLS).
     Gather(TeamId),
     Notify,
 }
 
-/// The ways between devices and the caller's buffers, where those lie elsewhere.
+/// Locations of the caller's buffers, if they lie outside the devices' memory, and the accesses to them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Legs {
-    /// In whose memory the sending rank's buffers lie.
+    /// Node whose memory holds the sending rank's buffers.
     pub from: NodeId,
-    /// In whose memory the receiving rank's lie.
+    /// Node whose memory holds the receiving rank's buffers.
     pub to: NodeId,
     pub reaches: Reaches,
 }
 
-/// A way to travel: everything that decides a route.
+/// Everything that determines the passage of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
     pub from: NodeId,
     pub to: NodeId,
-    /// The device that executes it.
+    /// Device that executes the operation.
     pub by: NodeId,
     pub flavour: Flavour,
     pub lane: Option<LaneUse>,
-    /// What it costs to leave the host.
+    /// Costs if the operation leaves the host.
     pub crossing: Crossing,
-    /// What it does outside the two devices.
+    /// Accesses to buffers outside the two devices.
     pub legs: Legs,
-    /// Tells flows between the same devices apart, where ways are chosen by hash.
+    /// Distinguishes flows between the same devices if routes are hashed.
     pub label: u64,
 }
 
-/// What a trip takes of its channel.
+/// Use of a channel's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LaneUse {
     pub rank: Rank,
     pub channel: Channel,
-    /// In units of [`WHOLE`]; `None`: as its payload says.
+    /// Use per wire byte in units of [`WHOLE`]; `None`: derived from the payload.
     pub coefficient: Option<u64>,
 }
 
-/// Who moves the data of a protocol.
+/// Hardware that moves the data of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopiedBy {
-    /// Thread blocks, or nobody that counts.
+    /// Thread blocks, or hardware that is not modelled.
     Sms,
     /// Copy engines.
     Engines,
 }
 
-/// Whether what stands in for the costs of crossings ([`Crossing::stand_in`]) can be told again from latencies and
-/// coefficients. It cannot where the longest of several ways counts, or bytes are scaled: on ways to buffers and to teams that
-/// leave the host.
+/// Recoverability of the placeholder costs of network crossings ([`Crossing::stand_in`]) from latencies and
+/// coefficients. They cannot be recovered if the longest of several routes counts or bytes are rescaled, as on routes
+/// to buffers and to multicast teams that leave the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Codes {
     #[default]
@@ -83,11 +83,11 @@ pub(crate) enum Codes {
     Blurred,
 }
 
-/// Makes passages between devices, and the capacities on them.
+/// Creates passages between devices, and the capacities on them.
 pub(crate) struct Devices<'a> {
     setting: Setting<'a>,
     framing: Framing,
-    /// Of PCIe, what loads and stores between GPUs reach.
+    /// Fraction of PCIe bandwidth that loads and stores between GPUs reach.
     peers: Framing,
     copies: CopiedBy,
     capacities: Capacities<'a>,
@@ -97,24 +97,24 @@ pub(crate) struct Devices<'a> {
     codes: Codes,
 }
 
-/// Who stands in for missing NVLinks.
+/// GPUs that may relay traffic in place of missing NVLinks.
 #[derive(Debug)]
 enum Relaying {
-    /// Any rank of the fabric, or nobody where no GPU could.
+    /// Any rank of the fabric, or none if no GPU could relay.
     AnyRank,
     /// The devices of a schedule's ranks.
     Among(Participants),
 }
 
 impl<'a> Devices<'a> {
-    /// For plain transfers, in a system that has these capacities already.
+    /// Creates passages for plain transfers, in a system that already has the capacities `resources`.
     pub(crate) fn new(setting: Setting<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
         Self::with(setting, (framing, CopiedBy::Sms), Relaying::AnyRank, capacities)
     }
 
-    /// For the operations of a schedule.
+    /// Creates passages for the operations of a schedule.
     pub(super) fn for_schedule(setting: Setting<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let ranks = header.call.ranks as usize;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
@@ -145,7 +145,7 @@ impl<'a> Devices<'a> {
         self.capacities.has_lanes()
     }
 
-    /// What tells flows between the same two devices apart.
+    /// Label that distinguishes flows between the same two devices.
     pub(super) fn label(&self, channel: Channel) -> u64 {
         label(self.setting.router, channel)
     }
@@ -162,7 +162,7 @@ impl<'a> Devices<'a> {
         self.capacities.into_resources()
     }
 
-    /// The passage of a plain transfer.
+    /// Returns the passage of a plain transfer.
     pub(crate) fn passage(
         &mut self,
         from: NodeId,
@@ -181,7 +181,7 @@ impl<'a> Devices<'a> {
         let Trip { from, to, by, flavour, lane, .. } = trip;
         self.uses.clear();
         let mut latency = match trip.crossing.letter {
-            // Ranks of one device tell each other, too.
+            // Ranks on one device exchange messages as well.
             Some(bytes) if from == to && flavour != Flavour::Copy => self.deliver(trip, bytes, &Way::WITHIN, system),
             _ if from == to => Picos::ZERO,
             _ => self.travel(trip, system)?,
@@ -211,12 +211,12 @@ impl<'a> Devices<'a> {
         self.setting.profile
     }
 
-    /// Where the caller's buffers lie.
+    /// Location of the caller's buffers.
     pub(super) fn buffers(&self) -> BufferPlace {
         self.setting.router.options().buffers
     }
 
-    /// Adds the ways to the caller's buffers; returns what they add to the latency. Reading at both ends begins at once.
+    /// Adds the routes to the caller's buffers and returns their latency. Reads at both ends start at the same time.
     fn reach(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
         let Trip { from, to, legs, .. } = trip;
         let Reaches { reads_source, reads_target, writes_target } = legs.reaches;
@@ -226,13 +226,13 @@ impl<'a> Devices<'a> {
         Ok(source.max(target) + result)
     }
 
-    /// Adds the way of a payload between a device and a buffer, and what it does to the buffer's memory.
+    /// Adds the route of a payload between a device and a buffer, and the load on the buffer's memory.
     fn leg(&mut self, trip: Trip, (from, to): (NodeId, NodeId), system: &mut System) -> Result<Picos, LowerError> {
         if from == to {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
-        // (It is no message of its own.)
+        // A leg is not a message of its own.
         let crossing = Crossing { letter: None, ..trip.crossing };
         let latency = self.travel_aside(Trip { from, to, crossing, ..trip }, system)?;
         for one in self.uses.iter_mut().skip(before) {
@@ -247,7 +247,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// The passage over what was added, through a lane of a device.
+    /// Returns the passage over the collected uses, through a lane of a device.
     fn finish(&mut self, latency: Picos, by: NodeId, lane: Option<LaneUse>, system: &mut System) -> Passage {
         if let Some(LaneUse { rank, channel, coefficient }) = lane {
             let taken = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
@@ -259,9 +259,9 @@ impl<'a> Devices<'a> {
         Passage { route, latency }
     }
 
-    /// The passage of a multicast operation of the device `trip.from`: the bytes pass each link of the ways between it
-    /// and the members once, those between the device itself and the switch in both directions, and every member's
-    /// memory. The latency is that of the longest way.
+    /// Returns the passage of a multicast operation of the device `trip.from`. The bytes pass each link between the
+    /// device and the members once, the links between the device itself and the switch in both directions, and every
+    /// member's memory. The latency is that of the longest route.
     pub(super) fn make_team(
         &mut self,
         trip: Trip,
@@ -283,7 +283,7 @@ impl<'a> Devices<'a> {
             }
         }
         if let Some(other) = nearest {
-            // The own part turns round in the switch.
+            // The device's own part returns from the switch.
             let (from, to) = if spreads { (other, own) } else { (own, other) };
             let (before, _) = (self.uses.len(), self.travel(Trip { from, to, ..trip }, system)?);
             self.uses.truncate(before);
@@ -308,14 +308,14 @@ impl<'a> Devices<'a> {
         Ok(self.finish(latency, own, lane, system))
     }
 
-    /// Whether a link ends where it should, or at a switch that copies and combines.
+    /// Returns true if a link ends at the destination, or at a switch that multicasts.
     fn copies(&self, link: LinkId, to: NodeId) -> bool {
         let (_, at) = self.setting.fabric.ends(link);
         at == to || self.setting.fabric.node(at).figures.multicasts()
     }
 
-    /// Adds the links and switches of the way between two devices, the memories that it rests in on its way (those of GPUs that
-    /// relay, and host memory) and the copy engines that move it; returns its latency.
+    /// Adds the links and switches of the route between two devices, the memories that stage the data (those of
+    /// relaying GPUs, and host memory) and the copy engines that move it. Returns the latency.
     fn travel(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
         let mut hops = std::mem::take(&mut self.hops);
         hops.clear();
@@ -361,7 +361,7 @@ impl<'a> Devices<'a> {
                 self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);
             }
             if self.copies == CopiedBy::Engines {
-                // One engine puts or gets; through host memory, one at each end does its half.
+                // One engine puts or gets; through host memory, one engine at each end moves the data.
                 let both = staging != Staging::default();
                 for device in [trip.from, trip.to].into_iter().filter(|&device| both || device == trip.by) {
                     self.add(Resource::CopyEngines(device), self.framing.coefficient(1), system);
@@ -371,7 +371,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// The same of one of several ways that an operation takes at once.
+    /// Variant of [`Self::travel`] for one of several concurrent routes of an operation.
     fn travel_aside(&mut self, trip: Trip, system: &mut System) -> Result<Picos, LowerError> {
         let latency = self.travel(trip, system)?;
         if trip.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
@@ -389,7 +389,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// One use per capacity: several are put `together`.
+    /// Merges uses of one capacity with `together`.
     fn merge_uses(&mut self, together: fn(u64, u64) -> u64) {
         self.uses.sort_unstable();
         self.uses.dedup_by(|next, kept| {
@@ -402,7 +402,7 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// What tells flows between the same two devices apart: their channel, where ways are chosen by hash.
+/// Label that distinguishes flows between the same two devices: the channel, if routes are hashed.
 pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
     match router.options().ecmp {
         Ecmp::Hashed { .. } => channel.0.into(),
@@ -410,12 +410,12 @@ pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
     }
 }
 
-/// The part of a transfer that takes a hop, in units of [`WHOLE`].
+/// Share of a transfer that passes a hop, in units of [`WHOLE`].
 pub(super) fn share_of(hop: &Hop) -> u64 {
     part_of(hop.share)
 }
 
-/// A part of a transfer, in units of [`WHOLE`].
+/// Share of a transfer, in units of [`WHOLE`].
 fn part_of(share: Share) -> u64 {
     (WHOLE * u64::from(share.numerator)).div_ceil(u64::from(share.denominator.max(1)))
 }

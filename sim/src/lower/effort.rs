@@ -1,4 +1,4 @@
-//! What operations cost their thread block, in the terms of the profile: software time, and how long the block is busy.
+//! Costs of operations to their thread block, from the profile: software time and busy time of the block.
 
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -16,12 +16,12 @@ use crate::schedule::{
 };
 use crate::sharing::WHOLE;
 
-/// What a lane of a block that works by passes provides: counted so that a byte is ten picoseconds of the block. What
-/// an operation takes of it for each byte on the wire is rounded to parts of [`WHOLE`]: at a terabyte a second, where a
-/// byte has a picosecond, to a 32,256th.
+/// Capacity of a lane whose block works in passes, scaled so that one byte equals ten picoseconds of the block's time.
+/// An operation's use per byte on the wire is rounded to units of [`WHOLE`]: at 1 TB/s, or one picosecond per byte, the
+/// resolution is one part in 32,256.
 pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
-/// The part of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps where there are
-/// more than six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
+/// Fraction of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps for more than
+/// six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
 const STAGING_SHARE: (u16, u16) = (7, 20);
 
 /// The costs of a schedule's operations.
@@ -31,84 +31,84 @@ pub(crate) struct Effort<'a> {
     network: &'a NetworkCosts,
     messages: Option<&'a MessageCosts>,
     workplace: Workplace,
-    /// Payload of a message, where operations are pieces of one.
+    /// Payload of a message, if operations are parts of one.
     message: Option<Bytes>,
-    /// Of a block.
+    /// Threads of a block.
     threads: u16,
-    /// Of lanes of even and of odd numbers.
+    /// Threads of even and of odd lanes.
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
     buffers: BufferUse,
     peers_at_once: u16,
-    /// Peers that a block has messages for at once.
+    /// Limit on the peers that a block has concurrent messages for.
     most_partners: u32,
-    /// Ranks for which a switch combines.
+    /// Number of ranks whose data a switch reduces.
     team: u64,
 }
 
-/// What decides an operation's costs, its bytes aside.
+/// Everything that determines an operation's costs, except its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     kind: OpKind,
     role: Role,
     order: Order,
-    /// Of the two halves of a split block, which.
+    /// Index of the half of a split block.
     half: u8,
-    /// How many follow each other to a peer.
+    /// Consecutive messages to one peer.
     turns: u32,
-    /// Peers of the block's messages that wait for nothing, where ranks exchange data in pairs.
+    /// Peers of the block's messages without dependencies, for collectives that exchange data in pairs.
     partners: u32,
-    /// What else is done in the same passes.
+    /// Other work in the same passes.
     shared: Shared,
-    /// What becomes of what arrives.
+    /// Destination of received data.
     fate: Fate,
 }
 
 impl Task {
-    /// With what else is done in its passes.
+    /// Returns the task with other work in the same passes.
     pub fn sharing(self, shared: Shared) -> Self {
         Self { shared, ..self }
     }
 
-    /// With what becomes of what arrives.
+    /// Returns the task with a destination of received data.
     pub fn ending(self, fate: Fate) -> Self {
         Self { fate, ..self }
     }
 }
 
-/// What one operation costs its block.
+/// Costs of one operation to its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OneEffort {
-    /// Before its first byte.
+    /// Software time before its first byte.
     pub software: Picos,
-    /// From its first byte to that of the next, where they go in turn.
+    /// Time from its first byte to that of the next operation, if they go in turn.
     pub spacing: Picos,
-    /// How often its bytes pass through its lane, in units of [`WHOLE`]; `None` where lanes have a rate.
+    /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if lanes have a rate.
     pub lane: Option<u64>,
-    /// What it costs if it leaves its host.
+    /// Additional costs if the operation leaves its host.
     pub crossing: Crossing,
 }
 
-/// When a rank starts.
+/// Start time of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Start {
-    /// None of its operations is ready before.
+    /// Earliest time at which an operation of the rank is ready.
     pub not_before: Picos,
-    /// By how much later than the first rank of its call.
+    /// Delay after the first rank of its call.
     pub late: Picos,
 }
 
 impl OneEffort {
-    /// What holds the operation back on a rank that starts so.
+    /// Returns the pacing of the operation on a rank with this start time.
     pub fn pace(&self, start: Start) -> Pace {
         let Start { not_before, late } = start;
         Pace { software: self.software, not_before, late, spacing: self.spacing }
     }
 }
 
-/// The distinct costs of a schedule's operations, whatever the size of the call: what an operation does and how many
-/// chunks it moves. Each has a number, which stands for its costs in a workload that is lowered once for many sizes.
+/// Distinct tasks of a schedule, independent of the size of the call: the task and its number of chunks. The number of
+/// an entry is the placeholder of its costs in a workload that is lowered once for many sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     known: FxHashMap<(Task, u32), u32>,
@@ -123,35 +123,35 @@ impl Tasks {
         })
     }
 
-    /// What stands for a lane's coefficient: far above those of anything else, and of the codes of different tasks, and of
-    /// lanes and proxies, none is a multiple of another.
+    /// Placeholder of a lane coefficient. Codes far exceed all other coefficients, and no code is a multiple of the
+    /// code of another task, or of a lane's and a proxy's.
     pub fn lane_code(number: u32) -> u64 {
         (1 << 40) + u64::from(number)
     }
 
-    /// The same for a proxy's.
+    /// Placeholder of a proxy coefficient.
     pub fn proxy_code(number: u32) -> u64 {
         (1 << 40) + (1 << 30) + u64::from(number)
     }
 }
 
-/// What the operations of a run cost.
+/// Costs of the operations of a run.
 pub(super) enum Efforts {
-    /// All the same.
+    /// Equal for all operations.
     Same(OneEffort),
-    /// By pieces.
+    /// Equal within each piece.
     Pieces {
-        /// The pieces.
+        /// Consecutive operations of equal size.
         pieces: Pieces,
-        /// One for each.
+        /// Costs of each piece.
         each: Vec<OneEffort>,
     },
-    /// One by one.
+    /// Costs of each operation.
     Each(Vec<OneEffort>),
 }
 
 impl Efforts {
-    /// Of one operation.
+    /// Costs of one operation.
     fn at(&self, index: u32) -> Option<&OneEffort> {
         match self {
             Self::Same(one) => Some(one),
@@ -160,7 +160,7 @@ impl Efforts {
         }
     }
 
-    /// The costs that differ, in order.
+    /// Distinct costs, in order.
     fn distinct(&self) -> &[OneEffort] {
         match self {
             Self::Same(one) => std::slice::from_ref(one),
@@ -168,22 +168,22 @@ impl Efforts {
         }
     }
 
-    /// What one operation takes of its lane for each byte.
+    /// Lane capacity of one operation per byte.
     pub fn lane(&self, index: u32) -> Option<u64> {
         self.at(index).and_then(|one| one.lane)
     }
 
-    /// What one operation costs if it leaves its host.
+    /// Additional costs of one operation if it leaves its host.
     pub fn crossing(&self, index: u32) -> Crossing {
         self.at(index).map(|one| one.crossing).unwrap_or_default()
     }
 
-    /// Whether all operations cost the same on the way to another host.
+    /// Returns true if all operations cost the same if they leave their host.
     pub fn cross_alike(&self) -> bool {
         self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
     }
 
-    /// Whether all operations take the same of their lane.
+    /// Returns true if all operations use the same lane capacity per byte.
     pub fn is_even(&self) -> bool {
         self.distinct().windows(2).all(|pair| pair[0].lane == pair[1].lane)
     }
@@ -216,30 +216,30 @@ impl<'a> Effort<'a> {
         }
     }
 
-    /// What the call costs before its first operation.
+    /// Start-up time of the call, before its first operation.
     pub fn startup(&self) -> Picos {
         self.costs.startup(self.collective, self.threads, self.peers_at_once)
     }
 
-    /// Whether the channels on which data arrives must be known.
+    /// Returns true if costs depend on the channels that data arrives on.
     pub fn tells_channels_apart(&self) -> bool {
         self.split == BlockSplit::ReduceAndCopy && matches!(self.costs.lane, LaneSpeed::Passes(_))
     }
 
-    /// Whether it must be known what becomes of sums.
+    /// Returns true if costs depend on the destination of local sums.
     pub fn tells_fates(&self) -> bool {
         self.costs.add.is_some() && !self.collective.is_one_way()
     }
 
-    /// Whether a run passes on what others sent on its channel.
+    /// Returns [`Role::Forward`] if a run sends what other ranks sent on its channel, and [`Role::Send`] otherwise.
     pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey) -> Role {
         let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
         let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
         if passes_on { Role::Forward } else { Role::Send }
     }
 
-    /// How the operations of a run follow each other: those of one connection, or sums of a block, that wait for the one before go in
-    /// turn. To another peer a rank sends when the operation waited for is done.
+    /// Order of a run's operations. Operations of one connection, or reductions of a block, go in turn if each waits
+    /// for the one before. A rank sends to another peer as soon as the awaited operation is done.
     pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
@@ -247,7 +247,7 @@ impl<'a> Effort<'a> {
         if in_turn { Order::InTurn } else { Order::Free }
     }
 
-    /// The costs of a run's operations, which put `on_wire` on the wire and carry `payload`.
+    /// Costs of a run's operations, by their bytes on the wire and their payload.
     pub(super) fn of_run(
         &self,
         run: &Run,
@@ -269,8 +269,8 @@ impl<'a> Effort<'a> {
         }
     }
 
-    /// What stands for the costs of operations of `span` chunks: the number of what they do instead of software time, codes
-    /// instead of what they take of a lane and cost on the way to another host.
+    /// Placeholder costs of operations of `span` chunks: the task number in place of the software time, and codes in
+    /// place of the lane coefficient and of the costs of leaving the host.
     pub fn stand_in(&self, tasks: &mut Tasks, task: Task, span: u32) -> OneEffort {
         let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
         let lane = self.counts_passes().then(|| Tasks::lane_code(number));
@@ -281,10 +281,10 @@ impl<'a> Effort<'a> {
         OneEffort { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
     }
 
-    /// Whether what a block sends stays with its rank: sums on their way do not, results do, and so does a rank's own part
-    /// where it is part of the result (NCCL 2.28 src/device/all_gather.h, all_reduce.h, broadcast.h: `copySend`,
-    /// `recvCopySend`, `recvReduceCopySend` against `send`, `recvReduceSend`). The root of a tree, which stores the sum as well,
-    /// has all of its block for it, and is charged for the sends of a half only.
+    /// Determines if a block also stores what it sends in its rank's output. Partial sums are not stored; results are,
+    /// and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
+    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` against `send`, `recvReduceSend`).
+    /// The root of a tree also stores the sum, but with its whole block, and is charged for the sends of one half only.
     fn kept(&self, role: Role, deed: Deed) -> Kept {
         let own_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
         let stays = match (deed, role) {
@@ -295,36 +295,36 @@ impl<'a> Effort<'a> {
         if stays { Kept::Yes } else { Kept::No }
     }
 
-    /// Whether operations may cost more by the way they take.
+    /// Returns true if the costs of operations may depend on their route.
     fn pays_to_leave(&self, kind: OpKind) -> bool {
         (*self.network != NetworkCosts::FREE || self.messages.is_some())
             && (kind.is_transfer() || kind == OpKind::Signal)
     }
 
-    /// What decides the costs of a run's operations, their bytes aside.
+    /// Returns everything that determines the costs of a run's operations, except their bytes.
     pub fn task(run: &Run, (role, order): (Role, Order), partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, Shared::Nothing);
         Task { kind: run.kind, role, order, half, turns, partners, shared, fate: Fate::PassedOn }
     }
 
-    /// Whether blocks work by passes, so that what an operation takes of its lane depends on its bytes.
+    /// Returns true if blocks work in passes, so that an operation's lane use depends on its bytes.
     fn counts_passes(&self) -> bool {
         matches!(self.costs.lane, LaneSpeed::Passes(_))
     }
 
-    /// What an operation costs that puts `on_wire` on the wire and carries `bytes`.
+    /// Costs of an operation with payload `bytes` and `on_wire` on the wire.
     pub fn of(&self, task: Task, bytes: Bytes, on_wire: Work) -> OneEffort {
         let Task { kind, role, order, half, turns, partners, shared, fate } = task;
         let partners = partners.min(self.most_partners);
         let threads = self.lane_threads[usize::from(half % 2)];
         let deed = if kind.reduces() || kind == OpKind::MulticastReduce { Deed::Reduce } else { Deed::Copy };
         let work = BlockWork { role, deed, kept: self.kept(role, deed), shared, bytes, threads };
-        // Other threads of a split block take what arrives, and of messages in turn nobody waits for that.
+        // In a split block other threads receive, and messages in turn overlap with receiving.
         let alone = self.split == BlockSplit::Whole && order == Order::Free;
-        // Between pairs some warps of a block send, others take (NCCL 2.28 src/device/sendrecv.h).
+        // In pairwise exchanges some warps of a block send and others receive (NCCL 2.28 src/device/sendrecv.h).
         let pairs = self.split == BlockSplit::Whole && self.collective.is_between_pairs();
-        // Where data flow one way along a chain or tree, who sends what lies there receives nothing.
+        // If data flow one way along a chain or tree, the source receives nothing.
         let is_source = alone && role == Role::Send && self.collective.is_one_way();
         let role_before = if alone { role } else { Role::Forward };
         let software = match kind {
@@ -334,7 +334,7 @@ impl<'a> Effort<'a> {
             }
             kind if kind.is_transfer() && is_source => self.costs.software_of_source(work),
             kind if kind.is_transfer() => self.costs.software(BlockWork { role: role_before, ..work }),
-            // Between a device's memory and that of its host.
+            // Copy between a device's memory and host memory.
             OpKind::Copy if self.workplace == Workplace::Host => {
                 self.messages.map_or(Picos::ZERO, |messages| messages.launch)
             }
@@ -344,7 +344,7 @@ impl<'a> Effort<'a> {
         let reload = if goes_on { self.costs.reload(work) } else { Picos::ZERO };
         let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.counts_passes();
         let fan = if is_split { self.costs.fan } else { Picos::ZERO };
-        // What all ranks are given back streams out of the buffer as it comes.
+        // The result for all ranks leaves the buffer as it arrives, so only the reduction is staged.
         let staging = if kind == OpKind::MulticastReduce {
             let (some, all) = STAGING_SHARE;
             self.costs.staging(Bytes(bytes.0.saturating_mul(self.team)), (threads * some / all).max(1))
@@ -357,8 +357,9 @@ impl<'a> Effort<'a> {
         };
         let software = software + reload + fan + staging + adding;
         let busy = match kind {
-            // The part that stays is copied in passing, by the send that reads the same bytes (NCCL's copy-send); between
-            // pairs it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is its own peer).
+            // The part that stays is copied by the send that reads the same bytes (NCCL's copy-send). In pairwise
+            // exchanges it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is
+            // its own peer).
             OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
             _ if pairs => self.costs.busy_exchanging(work, turns),
             _ => self.costs.busy(work),
@@ -375,8 +376,8 @@ impl<'a> Effort<'a> {
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
         let crossing = if self.pays_to_leave(kind) {
-            // Chunks that follow each other (trees, chains) are slots of their own; those of rings are sent slice by slice
-            // (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
+            // Consecutive chunks (trees, chains) have a slot each; chunks of rings are sent slice by slice (NCCL 2.30.7
+            // src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps of rings).
             let message = match (self.message, order) {
                 (Some(bytes), _) => Message::Whole(bytes),
                 (None, Order::InTurn) => Message::Slices(1),
@@ -391,15 +392,15 @@ impl<'a> Effort<'a> {
     }
 }
 
-/// The works of a block of sends that run at once (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+/// Concurrent works of a send/receive block (NCCL 2.28 src/include/device.h: NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 const WORKS_OF_BLOCK: u32 = 8;
 
-/// Peers that a block of a schedule has messages for at once, at most.
+/// Maximum number of peers that a block of a schedule has concurrent messages for.
 pub(super) fn most_partners(header: &Header) -> u32 {
     u32::from(header.channels).saturating_mul(WORKS_OF_BLOCK).max(1)
 }
 
-/// Bytes that a [`Work`] holds, rounded up.
+/// Bytes of a [`Work`], rounded up.
 pub(crate) fn whole_bytes(work: Work) -> Bytes {
     Bytes(u64::try_from(work.0.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX))
 }

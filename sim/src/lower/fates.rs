@@ -1,25 +1,26 @@
-//! What becomes of sums: where nobody sends on what it has, each stays with its rank, and the links rest while the last one is made.
+//! Destination of local sums. If no rank forwards data that it received, every final sum stays with its rank, and the
+//! links idle while the last sum is computed.
 //!
-//! That is asked of the schedule as a whole. Of recursive doubling over four ranks only the last sums stay, and those are not charged:
-//! which operations of a run they are depends on how a generator cuts its runs.
+//! This is determined for the schedule as a whole. In recursive doubling over four ranks only the last sums stay, and
+//! those are not charged: which operations of a run they are depends on how a generator divides its runs.
 
 use crate::profile::Fate;
 use crate::schedule::{Buffer, OpKind, Program, Rank, Run};
 
-/// Whether a run sends what its rank did not bring along.
+/// Returns true if a run sends data other than its rank's own input.
 pub(super) fn sends_on(run: &Run) -> bool {
     run.kind.is_transfer() && run.len > 0 && run.src_buffer != Buffer::Input
 }
 
-/// Of one rank's runs.
+/// Destinations of the sums of one rank's runs.
 #[derive(Debug, Default)]
 pub(super) struct Fates {
-    /// Whether a local sum goes on in another, by run.
+    /// By run: true if a later sum uses the local sum.
     goes_on: Vec<bool>,
 }
 
 impl Fates {
-    /// Those of a rank.
+    /// Reads the program of a rank.
     pub fn read(&mut self, of_schedule: Fate, rank: Rank, program: &Program) {
         self.goes_on.clear();
         if of_schedule == Fate::PassedOn {
@@ -39,7 +40,7 @@ impl Fates {
         }
     }
 
-    /// What becomes of what a run brings.
+    /// Destination of the data that a run produces.
     pub fn of(&self, number: usize) -> Fate {
         match self.goes_on.get(number) {
             Some(false) => Fate::Stays,

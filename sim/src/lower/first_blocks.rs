@@ -1,4 +1,4 @@
-//! Several schedules, of which only the first blocks are lowered where all blocks are alike.
+//! Lowering of concurrent schedules by their first blocks, if all blocks are equal.
 
 use fabricast_topologies::route::{BufferPlace, Ecmp};
 
@@ -6,9 +6,10 @@ use super::channels::{OneBlock, counted_for_all};
 use super::{LowerError, Lowered, Party, lower};
 use crate::schedule::Written;
 
-/// Lowers schedules that share a fabric, all of them by their first blocks if those stand for the others, with how many each stands for
-/// then; otherwise whole, with `None`. Of the channels' own capacities ([`Resource::Lane`](super::Resource)) those of first blocks are
-/// listed; what passes through every other is what all blocks put there.
+/// Lowers schedules that share a fabric. If the blocks of every schedule are equal, only first blocks are lowered, and
+/// the number of blocks that each represents is returned too; otherwise everything is lowered, with `None`. The
+/// channels' own capacities ([`Resource::Lane`](super::Resource)) are then listed for first blocks only; the traffic of
+/// every other capacity includes all blocks.
 ///
 /// # Errors
 /// [`LowerError`], as [`lower`].
@@ -19,16 +20,17 @@ pub fn lower_first_blocks(parties: &[Party<'_>]) -> Result<(Lowered, Option<u64>
     }
 }
 
-/// The first blocks of several schedules.
+/// First blocks of several schedules.
 struct OneBlocks<'a> {
-    /// Of each schedule once.
+    /// One entry per distinct schedule.
     ones: Vec<OneBlock<'a>>,
-    /// Which of them each party has.
+    /// Index of each party's schedule in `ones`.
     of_party: Vec<usize>,
 }
 
 impl<'a> OneBlocks<'a> {
-    /// `None` where one has none, or another number of them, so that what the first blocks share is not shared as often.
+    /// Returns `None` if a schedule's blocks differ, or schedules have different numbers of blocks: the capacities that
+    /// first blocks share would then not be shared in equal proportion.
     fn of(parties: &[Party<'a>]) -> Option<Self> {
         let mut found = Self { ones: Vec::new(), of_party: Vec::with_capacity(parties.len()) };
         let mut firsts: Vec<&Party<'a>> = Vec::new();
@@ -44,12 +46,12 @@ impl<'a> OneBlocks<'a> {
         found.ones.windows(2).all(|pair| pair[0].blocks() == pair[1].blocks()).then_some(found)
     }
 
-    /// How many blocks each stands for.
+    /// Number of blocks that each first block represents.
     fn blocks(&self) -> u64 {
         self.ones.first().map_or(1, OneBlock::blocks)
     }
 
-    /// The same parties with one block each.
+    /// Lowers the parties with one block each and multiplies their shared traffic.
     fn lowered(&self, parties: &[Party<'a>]) -> Result<Lowered, LowerError> {
         let written: Vec<Written<'_>> = self.ones.iter().map(OneBlock::written).collect();
         let one = |(&number, party): (&usize, &Party<'a>)| {
@@ -62,10 +64,10 @@ impl<'a> OneBlocks<'a> {
     }
 }
 
-/// The block that stands for all of a schedule's, where they are alike and take the same ways.
+/// Returns the block that represents all blocks of a schedule, if they are equal and use the same routes.
 pub(crate) fn one_block<'a>(party: &Party<'a>) -> Option<OneBlock<'a>> {
     let options = party.setting.router.options();
-    // Ways by hash are chosen channel by channel, and what is in managed memory moves when it is first touched.
+    // Hashed ECMP selects routes per channel, and managed memory migrates on first touch, which depends on the channel.
     let by_channel = matches!(options.ecmp, Ecmp::Hashed { .. }) || options.buffers == BufferPlace::Managed;
     if by_channel { None } else { OneBlock::of(party.generator) }
 }

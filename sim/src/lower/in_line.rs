@@ -1,22 +1,22 @@
-//! Which operations stand in line: messages of a channel to one peer, and those of one peer to a channel, go one after the other, as
-//! on any ordered connection. Different peers of a channel are served at once.
+//! Ordering of messages on connections. Messages between a channel and one peer, in one direction, are delivered one
+//! after another, as on any ordered connection. Different peers of a channel are served concurrently.
 
 use rustc_hash::FxHashMap;
 
 use crate::engine::{Order, PerOp, Standing, Workload};
 use crate::schedule::{Program, Run, Walk, gcd};
 
-/// The lines of one rank.
+/// Lines (ordered connections) of one rank.
 #[derive(Debug, Default)]
 pub(super) struct InLine {
     connections: FxHashMap<Connection, Messages>,
-    /// By channel: how many runs move data from rank to rank.
+    /// By channel: number of runs that move data between ranks.
     transfers: Vec<u32>,
-    /// By channel: how many runs stand in line so far.
+    /// By channel: number of runs placed in lines so far.
     places: Vec<u32>,
 }
 
-/// Between a channel of the rank and a peer, one way.
+/// Connection between a channel of the rank and a peer, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Connection {
     channel: u16,
@@ -24,14 +24,14 @@ struct Connection {
     way: Way,
 }
 
-/// Which way data goes.
+/// Direction of a data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Way {
     ToPeer,
     FromPeer,
 }
 
-/// The messages of a connection.
+/// Messages of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
     runs: u32,
@@ -40,7 +40,7 @@ struct Messages {
 }
 
 impl InLine {
-    /// Those of a rank that uses so many channels.
+    /// Reads the connections of a rank that uses `channels` channels.
     pub fn read(&mut self, channels: u16, program: &Program) {
         self.connections.clear();
         for counts in [&mut self.transfers, &mut self.places] {
@@ -70,7 +70,8 @@ impl InLine {
         }
     }
 
-    /// Where a run stands; lines are numbered on from `next`. Asked of all runs of a rank in order.
+    /// Returns the position of a run in its lines, which are numbered from `next` on. Must be called for all runs of a
+    /// rank in order.
     pub fn of(&mut self, run: &Run, order: Order, next: &mut u32, workload: &mut Workload) -> Option<Standing> {
         let way = way_of(run)?;
         if self.is_one_message_each(run) {
@@ -79,7 +80,7 @@ impl InLine {
         let connection = |peer: u32| Connection { channel: run.channel.0, peer, way };
         let messages = |peer: u32| self.connections.get(&connection(peer)).copied().unwrap_or_default();
         let stands = match run.peer.is_fixed() {
-            // (Messages of one run that go in turn are in order already.)
+            // Messages of one run that go in turn are ordered already.
             true => {
                 let Messages { runs, count, .. } = messages(run.peer.at(0));
                 count > 1 && (runs > 1 || order == Order::Free)
@@ -106,14 +107,14 @@ impl InLine {
         Some(standing)
     }
 
-    /// Returns true if a run is all that its channel moves, and has one message for each of its peers.
+    /// Returns true if a run is the only transfer of its channel, and has at most one message for each peer.
     fn is_one_message_each(&self, run: &Run) -> bool {
         let is_alone = self.transfers.get(usize::from(run.channel.0)) == Some(&1);
         is_alone && (run.len == 1 || has_no_value_twice(run.peer, run.len))
     }
 }
 
-/// Which way a run moves data between two ranks; `None` where it does not.
+/// Returns the direction of a run's transfer between two ranks; `None` if it is not a transfer.
 fn way_of(run: &Run) -> Option<Way> {
     match run.kind {
         _ if run.len == 0 => None,
@@ -123,7 +124,7 @@ fn way_of(run: &Run) -> Option<Way> {
     }
 }
 
-/// Returns true if the first `len` values of a walk are surely all different.
+/// Returns true if the first `len` values of a walk are certain to be distinct.
 fn has_no_value_twice(walk: Walk, len: u32) -> bool {
     let period = u128::from(walk.modulus) / gcd(walk.modulus.into(), walk.step.into()).max(1);
     !walk.is_fixed() && walk.modulus > 0 && u128::from(len) <= period

@@ -1,4 +1,4 @@
-//! What a two-sided message costs on its way: by its size, whose memory its ends lie in, and what the way is.
+//! Costs of a two-sided message on its route, by its size, the memory at its ends and the kind of route.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Hop, Staging};
@@ -11,25 +11,25 @@ use crate::profile::{Carried, Ends, MessageCosts, time_at_rate};
 use crate::quantity::Work;
 use crate::sharing::{System, WHOLE};
 
-/// The way of a message.
+/// Route of a message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Way {
-    /// Of its links.
+    /// Latency of its links.
     pub latency: Picos,
-    /// Where it rests in host memory.
+    /// Staging in host memory.
     pub staging: Staging,
-    /// Whether it leaves the host.
+    /// True if the route leaves the host.
     pub leaves: bool,
-    /// What each part of the way between its ends and the places of rest can carry; empty where it does not rest.
+    /// Bandwidth of each section of the route between its ends and the staging buffers; empty if nothing is staged.
     pub legs: Vec<Bandwidth>,
 }
 
 impl Way {
-    /// Of two ranks of one device.
+    /// Route between two ranks on one device.
     pub const WITHIN: Self =
         Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, legs: Vec::new() };
 
-    /// What carries the data of large messages.
+    /// Hardware that carries the data of large messages.
     fn carried(&self) -> Carried {
         match (self.staging == Staging::default(), self.leaves) {
             (false, _) => Carried::ByWayOfHosts,
@@ -38,8 +38,8 @@ impl Way {
         }
     }
 
-    /// Until the first fragment is at every place of rest and everything flows: each part of the way takes its time for it,
-    /// but the slowest, whose time is that of all the fragments.
+    /// Time until the first fragment has reached every staging buffer and the pipeline is full. Each section of the
+    /// route adds its time for a fragment, except the slowest, whose time is included in that of all fragments.
     fn filling(&self, fragment: Bytes) -> Picos {
         let times = || self.legs.iter().map(|&rate| time_at_rate(fragment, rate));
         let slowest = times().max().unwrap_or(Picos::ZERO);
@@ -48,7 +48,7 @@ impl Way {
 }
 
 impl Devices<'_> {
-    /// Adds the sending process's time for a message; returns what the message waits besides its path.
+    /// Adds the sending process's time for a message; returns the latency in addition to that of its path.
     pub(super) fn deliver(&mut self, trip: Trip, bytes: Bytes, way: &Way, system: &mut System) -> Picos {
         let Some(costs) = self.messages() else { return Picos::ZERO };
         let ends = match self.is_cpu(trip.from) {
@@ -60,7 +60,7 @@ impl Devices<'_> {
         if trip.flavour == Flavour::Notify || bytes.0 == 0 {
             return latency;
         }
-        // Processes of host memory copy: that is their lane.
+        // Messages of host memory are copied by their process, whose lane is charged instead.
         if ends == Ends::Devices {
             let busy = Work::passed(BLOCK_TIME, costs.busy(bytes, carried)).0.saturating_mul(u128::from(WHOLE));
             let payload = Work::of_bytes(bytes.0).0.max(1);
@@ -72,7 +72,7 @@ impl Devices<'_> {
         latency
     }
 
-    /// What the parts of a way carry that is cut where it rests in host memory.
+    /// Bandwidth of each section of a route that is divided by staging in host memory.
     pub(super) fn first_fragment(&self, hops: &[Hop], staging: Staging) -> Vec<Bandwidth> {
         if staging == Staging::default() {
             return Vec::new();

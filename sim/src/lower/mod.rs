@@ -1,7 +1,7 @@
-//! Lowering: from a schedule's programs to a [`Workload`] on a fabric, with the costs of a profile.
+//! Lowers a schedule's programs to a [`Workload`] on a fabric, with the costs of a profile.
 //!
-//! This is where ranks become devices, peers become routes over links, chunks become work, and protocols become costs.
-//! After it the engine knows only runs, routes and capacities.
+//! Ranks become devices, peers become routes over links, chunks become work and protocols become costs. After lowering,
+//! the engine sees only runs, routes and capacities.
 
 mod capacities;
 mod channels;
@@ -52,33 +52,33 @@ pub use sent::sent;
 use together::Together;
 pub use traffic::Traffic;
 
-/// Where a schedule runs and what its software costs.
+/// Placement of a schedule on a fabric, and the software costs of its profile.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The fabric.
     pub fabric: &'a Fabric,
-    /// Its routes.
+    /// Routes on the fabric.
     pub router: &'a Router<'a>,
     /// The device of each rank.
     pub placement: &'a [NodeId],
-    /// What software costs.
+    /// Costs of software.
     pub profile: &'a Profile,
-    /// How much later than the others each rank starts; empty, or one entry per rank.
+    /// Start delay of each rank; empty, or one entry per rank.
     pub delays: &'a [Picos],
 }
 
-/// Why a schedule cannot run on a fabric.
+/// Reasons why a schedule cannot run on a fabric.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LowerError {
-    /// The schedule has more ranks than there are devices for.
+    /// The schedule has more ranks than the fabric has devices for.
     #[error("the schedule has {ranks} ranks and the fabric has {devices} GPUs in use")]
     TooFewDevices {
         /// Ranks of the schedule.
         ranks: u32,
-        /// Devices at hand.
+        /// Devices available.
         devices: usize,
     },
-    /// Two ranks that exchange data are not joined.
+    /// No route joins two ranks that exchange data.
     #[error(transparent)]
     Unreachable(#[from] fabricast_topologies::Error),
     /// A multicast operation names a team that does not exist.
@@ -87,17 +87,17 @@ pub enum LowerError {
         /// The team.
         team: TeamId,
     },
-    /// A multicast operation between devices that no multicasting switch joins.
+    /// No multicasting switch joins the devices of a multicast operation.
     #[error("no multicast: the way between two devices of a team passes a device that does not copy or combine")]
     NoMulticast {
-        /// Where the way begins.
+        /// First device of the route.
         from: NodeId,
-        /// Where it ends.
+        /// Last device of the route.
         to: NodeId,
-        /// The device that cannot.
+        /// Device on the route that does not multicast.
         at: NodeId,
     },
-    /// More runs than are lowered.
+    /// The schedule has too many runs to lower.
     #[error(transparent)]
     TooLarge(ScheduleError),
     /// A dependency names a run that does not exist.
@@ -110,32 +110,32 @@ pub enum LowerError {
     },
 }
 
-/// A workload, and what its parts were.
+/// A workload and the meaning of its parts.
 #[derive(Debug, Default)]
 pub struct Lowered {
-    /// What the engine runs.
+    /// Input of the engine.
     pub workload: Workload,
-    /// What each capacity of the workload's system is, by id.
+    /// Meaning of each capacity of the workload's system, by resource id.
     pub resources: Vec<Resource>,
-    /// What passes through each capacity in all.
+    /// Total traffic of each capacity.
     pub traffic: Traffic,
-    /// First run of each rank, and the number of runs at the end.
+    /// First run of each rank, followed by the total number of runs.
     pub rank_starts: Vec<u32>,
     /// First run of each party.
     pub party_starts: Vec<u32>,
 }
 
-/// A schedule and where it runs.
+/// A schedule and its setting; several parties run concurrently.
 #[derive(Clone, Copy)]
 pub struct Party<'a> {
-    /// What is run.
+    /// Generator of the schedule.
     pub generator: &'a dyn Generate,
-    /// Where. Parties of one run share fabric, router and profile; each has devices and delays of its own.
+    /// Placement and costs. Parties of one run share fabric, router and profile; each has its own devices and delays.
     pub setting: Setting<'a>,
 }
 
-/// Lowers all ranks of all parties into one workload: they start together and share every capacity of the fabric. Ranks
-/// and runs are numbered through, party after party.
+/// Lowers all ranks of all parties into one workload. The parties start at the same time and share every capacity of
+/// the fabric. Ranks and runs are numbered consecutively, party after party.
 ///
 /// # Errors
 /// [`LowerError`].
@@ -143,8 +143,9 @@ pub fn lower(parties: &[Party<'_>]) -> Result<Lowered, LowerError> {
     lower_with(parties, &mut Tables::default())
 }
 
-/// Lowers a schedule for calls of any size that is cut alike: what depends on it is told by tasks, which stand in for costs,
-/// what operations take of their lane, and what those that leave their host wait and take of their proxy.
+/// Lowers a schedule into a template for calls of any size that divide into chunks the same way. Costs that depend on
+/// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, lane coefficients, and
+/// the latency and proxy coefficient of operations that leave their host.
 ///
 /// # Errors
 /// [`LowerError`].
@@ -173,7 +174,7 @@ fn lower_with(parties: &[Party<'_>], tables: &mut Tables) -> Result<Lowered, Low
     Ok(lowered)
 }
 
-/// Adds the ranks of one party behind those that are there.
+/// Appends the ranks of one party to those already lowered.
 fn add_party(
     party: Party<'_>,
     survey: &Survey,
@@ -229,7 +230,7 @@ fn add_party(
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
                 let is_turn = order == Order::InTurn && dependency == own;
                 let edge = if is_turn { Edge::turn(edge.run) } else { edge };
-                // A turn comes once, however often it is waited for.
+                // A turn comes once, even if several dependencies name it.
                 if !(is_turn && waits.contains(&edge)) {
                     waits.push(edge);
                 }
@@ -240,7 +241,7 @@ fn add_party(
             }
         }
     }
-    // What a message of an MPI costs depends on its size in ways that no code stands for.
+    // The cost of an MPI message depends on its size in ways that no placeholder can represent.
     if passages.codes() == Codes::Blurred || setting.profile.messages.is_some() {
         tables.codes = Codes::Blurred;
     }
@@ -249,18 +250,18 @@ fn add_party(
     Ok(())
 }
 
-/// What must be known of all ranks before the first is lowered. Programs are written twice rather than kept: those of
-/// 65,536 ranks take longer to store than to write.
+/// Facts about all ranks that lowering the first rank needs. Programs are generated twice instead of cached: at 65,536
+/// ranks storing them is slower than generating them.
 struct Survey {
-    /// First run of each rank, and the number of runs at the end.
+    /// First run of each rank, followed by the total number of runs.
     rank_starts: Vec<u32>,
-    /// Whether memories serve local copies and reductions as well as transfers.
+    /// True if any rank copies or reduces within its memory, in addition to transfers.
     has_local_work: bool,
-    /// The channel of each run, where it matters on which of them data arrives.
+    /// Channel of each run; empty unless costs depend on the channel that data arrives on.
     channels: Vec<Channel>,
-    /// How results come about.
+    /// Way in which ranks obtain the results of an all-reduce.
     results: Results,
-    /// What becomes of sums, where that matters.
+    /// Destination of local sums, if costs depend on it.
     sums: Fate,
 }
 
@@ -301,14 +302,14 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The channel of the run that a dependency names; `None` where it does not matter.
+    /// Returns the channel of the run that a dependency names; `None` if channels are not recorded.
     fn channel(&self, dependency: Dependency) -> Option<Channel> {
         let first = self.rank_starts.get(dependency.rank.0 as usize)?;
         self.channels.get(first.checked_add(dependency.run)? as usize).copied()
     }
 
-    /// A dependency between runs numbered through, the party's from `first_run` on; `None` where it names a run that does
-    /// not exist.
+    /// Converts a dependency to an edge between runs of the whole workload, where the party's runs start at
+    /// `first_run`. `None` if the dependency names a run that does not exist.
     fn edge(&self, dependency: Dependency, first_run: u32) -> Option<Edge> {
         let rank = dependency.rank.0 as usize;
         let (&first, &end) = (self.rank_starts.get(rank)?, self.rank_starts.get(rank + 1)?);
@@ -317,25 +318,25 @@ impl Survey {
     }
 }
 
-/// Entries of the workload's tables by value, so that equal values share one.
+/// Entries of the workload's tables by value; equal values share one entry.
 #[derive(Default)]
 struct Tables {
     works: FxHashMap<Work, u32>,
     paces: FxHashMap<Pace, u32>,
     work_ranges: Ranges<Work>,
     pace_ranges: Ranges<Pace>,
-    /// Which capacities there are already.
+    /// Capacities created so far.
     shared: Shared,
-    /// Lines numbered so far.
+    /// Number of lines (ordered connections) so far.
     lines: u32,
-    /// Where costs are not worked out yet.
+    /// Tasks, if costs are placeholders.
     tasks: Option<Tasks>,
-    /// Whether what stands in for them can be told again.
+    /// Recoverability of the placeholders.
     codes: Codes,
 }
 
 impl Tables {
-    /// What holds the operations of a run back.
+    /// Returns the table entries with the pacing of a run's operations; adds missing ones.
     fn paces_of(&mut self, efforts: &Efforts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
         match efforts {
             Efforts::Same(effort) => PerOp::Same(self.pace(effort.pace(start), paces)),
@@ -368,7 +369,7 @@ impl Tables {
         })
     }
 
-    /// What the operations of a run put on the wire.
+    /// Returns the table entries with the wire bytes of a run's operations; adds missing ones.
     fn work_of(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> RunWork {
         if !run.kind.moves_data() || run.len == 0 {
             return RunWork::same(self.work(Work(0), works));
@@ -395,18 +396,18 @@ impl Tables {
     }
 }
 
-/// The walk over chunks that say how large a run's operations are.
+/// Returns the walk over the chunks that determine the sizes of a run's operations.
 pub(crate) fn sized_by(run: &Run) -> Walk {
     if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
 }
 
-/// Whether a run's operations are all as large as the first, as far as that shows without looking at each.
+/// Returns true if all operations of a run are certain to have the size of the first, judged without examining each.
 fn is_surely_even(header: &Header, run: &Run) -> bool {
     let walk = sized_by(run);
     header.layout.is_even() || walk.is_fixed() || is_of_one_size(header, walk, run)
 }
 
-/// True if all chunks that a run moves lie in one stretch of equal chunks, and it goes up through the buffer.
+/// Returns true if a run goes up through the buffer and all its chunks lie in one range of equal chunks.
 fn is_of_one_size(header: &Header, walk: Walk, run: &Run) -> bool {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
@@ -418,7 +419,7 @@ fn is_of_one_size(header: &Header, walk: Walk, run: &Run) -> bool {
     goes_up && layout.stretch_of(first) == layout.stretch_of(last as u32)
 }
 
-/// Exact size of `span` chunks from `first` on.
+/// Exact size of `span` chunks, beginning with `first`.
 pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
@@ -430,7 +431,7 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())
 }
 
-/// How much larger data is on the wire than in memory, as an exact fraction.
+/// Ratio of payload to wire bytes, as an exact fraction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Framing {
     /// Payload ÷ wire, in units of 2⁻²⁰.
@@ -448,22 +449,22 @@ impl Framing {
         Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
     }
 
-    /// The payload of what is on the wire, rounded up to bytes.
+    /// Payload of an amount on the wire, rounded up to bytes.
     pub(crate) fn payload(self, on_wire: Work) -> Bytes {
         whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
     }
 
-    /// A coefficient of something that reaches only this part of a capacity.
+    /// Scales a coefficient up, for transfers that reach only this fraction of a capacity.
     fn stretched(self, coefficient: u64) -> u64 {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
     }
 
-    /// A coefficient of what passes without framing, towards wire rates.
+    /// Scales a coefficient down, for bytes that pass without framing while the rate counts wire bytes.
     fn unframed(self, coefficient: u64) -> u64 {
         (coefficient * self.efficiency).div_ceil(Self::ONE)
     }
 
-    /// The coefficient, towards wire rates, of a capacity that `times` × the payload passes.
+    /// Coefficient, per wire byte, of a capacity that the payload passes `times` times.
     fn coefficient(self, times: u64) -> u64 {
         (crate::sharing::WHOLE * times * self.efficiency).div_ceil(Self::ONE)
     }

@@ -1,4 +1,4 @@
-//! What an operation costs on its way from host to host, beyond what it costs inside one.
+//! Additional costs of an operation that leaves its host.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Hop;
@@ -10,42 +10,43 @@ use crate::quantity::Work;
 use crate::schedule::Protocol;
 use crate::sharing::WHOLE;
 
-/// What an operation costs if it leaves its host.
+/// Additional costs of an operation that leaves its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Crossing {
-    /// Before its first byte.
+    /// Latency before its first byte.
     pub latency: Picos,
-    /// On top where the receiving GPU needs a flush.
+    /// Additional latency if the receiving GPU needs a flush.
     pub flush: Picos,
-    /// What its bytes take of the sending proxy, in units of [`WHOLE`] for a byte on the wire.
+    /// Proxy time per byte on the wire, in units of [`WHOLE`].
     pub proxy: u64,
-    /// Bytes of a two-sided message, which costs by its way whether it leaves the host or not; `None` where it is none.
+    /// Bytes of a two-sided message, whose costs depend on its route even within a host; `None` for other operations.
     pub letter: Option<Bytes>,
 }
 
-/// The latency of a way where that of its crossings stood in for what they cost: above all that links add up to.
+/// Latency of a route with placeholders for the costs of its crossings. The placeholders exceed any sum of link
+/// latencies, so the parts can be separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latency {
-    /// Of the links.
+    /// Latency of the links.
     path: Picos,
-    /// How often it leaves a host.
+    /// Number of crossings between hosts.
     crossings: u64,
-    /// How often the receiving GPU needs a flush then.
+    /// Number of flushes by the receiving GPU.
     flushes: u64,
 }
 
 impl Latency {
     const CROSSING: u64 = 1 << 48;
     const FLUSH: u64 = 1 << 56;
-    /// Links below this never add up to a crossing: ways have far fewer than 256.
+    /// Upper limit of a link's latency. Routes have far fewer than 256 links, so these never add up to a crossing.
     const LONGEST_LINK: u64 = 1 << 40;
 
-    /// Whether latencies on a fabric can be told from what stands in for costs.
+    /// Returns true if the link latencies of a fabric can be separated from placeholder costs.
     pub(crate) fn is_told(fabric: &Fabric) -> bool {
         fabric.links().all(|(_, link)| link.latency.0 < Self::LONGEST_LINK)
     }
 
-    /// Taken apart.
+    /// Splits a latency with placeholders into its parts.
     pub(crate) fn of(coded: Picos) -> Self {
         Self {
             path: Picos(coded.0 % Self::CROSSING),
@@ -54,7 +55,7 @@ impl Latency {
         }
     }
 
-    /// With what its task costs.
+    /// Returns the latency with the actual costs of crossings.
     pub(crate) fn with(self, crossing: Crossing) -> Picos {
         let added = |each: Picos, times: u64| each.0.saturating_mul(times);
         let costs = added(crossing.latency, self.crossings).saturating_add(added(crossing.flush, self.flushes));
@@ -62,20 +63,20 @@ impl Latency {
     }
 }
 
-/// What is sent at once.
+/// Unit of data that is sent as one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// An operation, in so many slices.
+    /// An operation is divided into this number of slices.
     Slices(u16),
-    /// So much, of which an operation may be a piece.
+    /// A message of this size, of which an operation may be a part.
     Whole(Bytes),
 }
 
 impl Crossing {
-    /// Of an operation that moves `work.bytes`, `on_wire` with their framing.
+    /// Costs of an operation that moves `work.bytes`, and `on_wire` with framing.
     ///
-    /// A message leaves when it is whole, so its block's passes over it come first: a block that passes on what it
-    /// receives over NVLink byte by byte does not over the network.
+    /// A message is sent when it is complete, so its block's passes over it come first. A block that forwards data byte
+    /// by byte over NVLink cannot do so over the network.
     pub(super) fn of(
         network: &NetworkCosts,
         (protocol, costs): (Protocol, &ProtocolCosts),
@@ -99,25 +100,25 @@ impl Crossing {
         Self { latency: network.latency(protocol) + fill, flush: network.flush(protocol), proxy, letter: None }
     }
 
-    /// What stands for the costs of a task, whose proxy's share has this code.
+    /// Placeholder of the costs of a task with this code of its proxy coefficient.
     pub(super) fn stand_in(proxy: u64) -> Self {
         Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, letter: None }
     }
 
-    /// What it waits on the way to a device, besides the links' latency.
+    /// Latency of the crossing to a device, in addition to that of the links.
     pub fn latency_to(&self, fabric: &Fabric, to: NodeId) -> Picos {
         if needs_flush(fabric, to) { self.latency + self.flush } else { self.latency }
     }
 }
 
-/// Whether a way leaves the host.
+/// Returns true if a route leaves the host.
 pub(super) fn crosses(fabric: &Fabric, hops: &[Hop]) -> bool {
     let is_network = |hop: &Hop| matches!(fabric.link(hop.link).kind, LinkKind::Infiniband | LinkKind::Ethernet);
     hops.iter().any(is_network)
 }
 
-/// GPUs before Hopper (compute capability 9.0) may see a counter before the data that came with it (NCCL 2.30.7
-/// src/transport/net.cc, `needFlush`).
+/// Returns true for GPUs before Hopper (compute capability 9.0), which may see a counter before the data that came with
+/// it (NCCL 2.30.7 src/transport/net.cc, `needFlush`).
 fn needs_flush(fabric: &Fabric, device: NodeId) -> bool {
     match &fabric.node(device).figures {
         Figures::Gpu(figures) => figures.compute_capability.is_some_and(|capability| capability < 90),

@@ -1,5 +1,5 @@
-//! What one rank's program tells of the time of a schedule: a bound that needs neither the other ranks nor folding. It pays where every
-//! rank sends to thousands, or on so many channels that those differ.
+//! Lower bound on a schedule's completion time from the program of one rank. It needs neither the other ranks nor
+//! folding, which pays off if every rank sends to thousands of peers, or on so many channels that the channels differ.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,40 +17,41 @@ use crate::quantity::Work;
 use crate::schedule::{Generate, Program, Rank, Workplace};
 use crate::sharing::WHOLE;
 
-/// Bounds by one rank's program, on a fabric where what ranks send to other hosts passes their proxies.
+/// Computes bounds from one rank's program, on a fabric where data for other hosts passes the sending rank's proxy.
 pub struct OneRank<'a> {
     setting: Setting<'a>,
-    /// Who may stand in for a missing NVLink; nobody where no GPU could.
+    /// Ranks that may relay in place of a missing NVLink; none if no GPU could.
     participants: Participants,
     ways: Mutex<FxHashMap<Ends, Way>>,
 }
 
-/// From one rank to another, and the channel where ways are chosen by hash.
+/// Sending rank, receiving rank, and the channel if routes are hashed.
 type Ends = (Rank, Rank, u64);
 
-/// How data get from one rank to another; empty where they do not.
+/// Route between two ranks; empty if there is none.
 #[derive(Debug, Default)]
 struct Way {
-    /// Links, and what it takes of each, in units of [`WHOLE`].
+    /// Links, and the share of the data on each, in units of [`WHOLE`].
     links: Vec<(LinkId, u64)>,
     leaves_host: bool,
 }
 
-/// What goes from one rank to another.
+/// Data sent from one rank to another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     on_wire: Work,
-    /// What the rank's proxy has to do for it if it leaves the host; nothing for what is read, which the peers' proxies post.
+    /// Proxy time of the rank if the data leave the host; zero for reads, which the peers' proxies post.
     posting: Work,
 }
 
-/// Programs of more chunks for each rank, on all channels and in all loops, take as long to write as their first loop takes to fold.
+/// Limit on chunks per rank. Generating larger programs, on all channels and in all loops, is as slow as folding their
+/// first loop.
 const MOST_CHUNKS: u32 = 1024;
-/// A run of more operations that differ in size is left out: the rest is a bound as well.
+/// Limit on the operations of a run that differ in size. Longer runs are left out; the rest is still a lower bound.
 const MOST_DIFFERENT: u32 = 4096;
 
 impl<'a> OneRank<'a> {
-    /// `None` where nothing passes a proxy, or what does depends on more than who sends to whom.
+    /// Returns `None` if nothing passes a proxy, or proxy time depends on more than sender and receiver.
     #[must_use]
     pub fn new(setting: Setting<'a>) -> Option<Self> {
         let Setting { router, placement, profile, .. } = setting;
@@ -67,9 +68,9 @@ impl<'a> OneRank<'a> {
         })
     }
 
-    /// What a call takes at least: start-up, and what the rank's proxy has to post, or what passes a link that its data take.
-    /// Lowering charges the same for each operation that puts data on a peer, rounded up where this is rounded down, and nothing is
-    /// sent before start-up. Zero where nothing can be said.
+    /// Lower bound on the completion time of a call: start-up, plus the longer of the rank's proxy time and the time of
+    /// the busiest link that its data pass. Lowering charges the same costs to each operation that puts data on a peer,
+    /// rounded up where this rounds down, and nothing is sent before start-up. Zero if no bound is available.
     #[must_use]
     pub fn least(&self, generator: &dyn Generate, rank: Rank) -> Picos {
         let header = generator.header();
@@ -85,7 +86,7 @@ impl<'a> OneRank<'a> {
             rate.map_or(0, |rate| work.0 / u128::from(rate.0.max(1)))
         });
         let needed = passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0));
-        // (What takes longer than can be told is left to the engine, which says so.)
+        // Times that overflow are left to the engine, which reports an error.
         u64::try_from(needed).map_or(Picos::ZERO, |needed| effort.startup() + Picos(needed))
     }
 
@@ -95,14 +96,14 @@ impl<'a> OneRank<'a> {
         let mut scratch = Program::default();
         let program = generator.read(rank, &mut scratch);
         let mut sent: FxHashMap<Ends, Sent> = FxHashMap::default();
-        // (Of a program that is cut this is what its first runs send: no more than all of it does.)
+        // A program that is cut contains only its first runs, which send no more than all of them: still a lower bound.
         for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
             let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
             if !writes && !reads {
                 continue;
             }
             let order = effort.order(rank, number, run, program.dependencies(number as usize));
-            // (What the proxy has to do does not depend on the role, nor on how many are sent to.)
+            // Proxy time depends neither on the role nor on the number of partners.
             let task = Effort::task(run, (Role::Send, order), 1);
             let label = label(self.setting.router, run.channel);
             let sizes = sized_by(run);
@@ -131,7 +132,7 @@ impl<'a> OneRank<'a> {
         sent
     }
 
-    /// What the proxy has to do, and what passes each link.
+    /// Returns the proxy time, and the work that passes each link.
     fn passing(&self, sent: &FxHashMap<Ends, Sent>) -> (Work, FxHashMap<LinkId, Work>) {
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         let mut posted = Work(0);

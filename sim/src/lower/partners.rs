@@ -1,26 +1,26 @@
-//! How many peers a block exchanges data with at once, where ranks exchange data in pairs: it takes what all of them send before it is
-//! done with a chunk.
+//! Number of peers that a block exchanges data with concurrently in pairwise collectives. A block needs the data of all
+//! of them before it is done with a chunk.
 
 use rustc_hash::FxHashSet;
 
 use super::effort::most_partners;
 use crate::schedule::{Dependency, Header, Program, Rank};
 
-/// Peers of a channel that are counted at least: as many as 128 channels have messages for at once. A template of few channels stands for
-/// schedules of more, which take more peers at once.
+/// Minimum limit on the counted peers of a channel: the number of peers that 128 channels have concurrent messages for.
+/// A template of few channels represents schedules with more channels, which have more concurrent peers.
 const COUNTED: u32 = 1024;
 
-/// Peers by channel, of one rank.
+/// Peers of each channel of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Partners {
     of_channel: Vec<u32>,
-    /// Channels and peers counted so far.
+    /// Pairs of channel and peer counted so far.
     counted: FxHashSet<(u16, u32)>,
 }
 
 impl Partners {
-    /// Those of a rank: whom it sends to without waiting for anybody. A peer that several messages go to is one, however its
-    /// messages are divided into runs.
+    /// Counts the peers that a rank sends to without waiting for any other rank. A peer counts once, regardless of the
+    /// number of messages and of their division into runs.
     pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
         self.of_channel.clear();
         if !header.call.collective.is_between_pairs() {
@@ -33,7 +33,7 @@ impl Partners {
             let waits = program.dependencies(number as usize);
             let begins = run.kind.is_transfer() && waits_for_nobody(rank, number, waits);
             let (true, Some(peers)) = (begins, self.of_channel.get_mut(usize::from(run.channel.0))) else { continue };
-            // Messages in turn go to one peer at once, whoever that is.
+            // Messages in turn go to one peer at a time.
             let at_once = if run.peer.is_fixed() || !waits.is_empty() { run.len.min(1) } else { run.len };
             for i in 0..at_once {
                 if *peers >= most {
@@ -45,7 +45,7 @@ impl Partners {
         self.of_channel.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, most));
     }
 
-    /// With how many others a run's messages are under way on its channel.
+    /// Number of peers with concurrent messages on a run's channel.
     pub fn of(&self, program: &Program, rank: Rank, number: u32) -> u32 {
         let Some(run) = program.runs().get(number as usize) else { return 1 };
         match waits_for_nobody(rank, number, program.dependencies(number as usize)) {
@@ -55,7 +55,7 @@ impl Partners {
     }
 }
 
-/// Whether nothing but the message before holds back those of a run.
+/// Returns true if a run's messages wait for nothing but the message before.
 fn waits_for_nobody(rank: Rank, number: u32, waits: &[Dependency]) -> bool {
     waits.iter().all(|wait| *wait == Dependency::shifted(rank, number, -1))
 }

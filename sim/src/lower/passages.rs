@@ -1,4 +1,4 @@
-//! Which way operations travel: routes over capacities, one for each pair of ranks (and lane, where lanes limit).
+//! Routes of operations over capacities, one per pair of ranks (and lane, if lanes are limited).
 
 use std::borrow::Cow;
 
@@ -18,38 +18,38 @@ use crate::quantity::Work;
 use crate::schedule::{Header, OpKind, Rank, Run, TeamId, Workplace};
 use crate::sharing::System;
 
-/// What makes two operations travel alike.
+/// Everything that determines the passage of an operation; operations with equal keys share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     from: Rank,
     to: Rank,
-    /// The rank that executes it: one of the two.
+    /// Rank that executes the operation: one of the two.
     by: Rank,
     lane: Option<LaneUse>,
     flavour: Flavour,
-    /// What it costs to leave the host.
+    /// Costs if the operation leaves the host.
     crossing: Crossing,
-    /// What it reaches for outside the devices.
+    /// Accesses to buffers outside the devices.
     reaches: Reaches,
-    /// The channel, where ways are chosen by hash.
+    /// Channel, if routes are hashed.
     label: u64,
 }
 
 pub(super) struct Passages<'a> {
-    /// Where each rank works.
+    /// Node that executes each rank's operations.
     placement: Cow<'a, [NodeId]>,
-    /// In whose memory the buffers of each rank lie; empty where that is their own device.
+    /// Node whose memory holds each rank's buffers; empty if buffers lie on the rank's own device.
     places: Vec<NodeId>,
     workplace: Workplace,
-    /// What was read before, in managed memory.
+    /// Chunks of managed memory read before.
     touched: Touched,
     /// Ranks of each multicast team.
     teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
-    /// Entries of the workload's passages, for the rank at hand: hardly any is shared between ranks.
+    /// Entries of the workload's passages for the current rank; ranks share hardly any.
     known: FxHashMap<Key, u32>,
     last: Option<(Key, u32)>,
-    /// Ranges of the workload's passages, for the rank at hand.
+    /// Ranges of the workload's passages for the current rank.
     ranges: Ranges<u32>,
     traffic: Traffic,
 }
@@ -95,13 +95,14 @@ impl<'a> Passages<'a> {
         self.devices.framing()
     }
 
-    /// The next rank begins.
+    /// Begins the next rank.
     pub(super) fn next_rank(&mut self) {
         self.known.clear();
         self.ranges.clear();
     }
 
-    /// What the operations of a run reach for outside the devices, if they would for this in host memory.
+    /// Returns the accesses of a run's operations to buffers outside the devices. `reaches`: accesses if the buffers
+    /// were in host memory.
     pub(super) fn reaches(&mut self, header: &Header, rank: Rank, run: &Run, reaches: Reaches) -> RunReaches {
         match self.devices.buffers() {
             BufferPlace::Device if self.workplace == Workplace::Host => RunReaches::Same(reaches),
@@ -111,7 +112,7 @@ impl<'a> Passages<'a> {
         }
     }
 
-    /// The passages of a run's operations, with their work added to the traffic of their capacities.
+    /// Returns the passages of a run's operations, and adds their work to the traffic of the capacities.
     pub(super) fn of_run(
         &mut self,
         (rank, run): (Rank, &Run),
@@ -120,7 +121,7 @@ impl<'a> Passages<'a> {
         workload: &mut Workload,
     ) -> Result<PerOp, LowerError> {
         if run.len == 0 {
-            // Nobody travels: its peer may be out of reach, and its route is no capacity in use.
+            // No data moves: the peer may be unreachable, and no capacity is used.
             let reaches = Reaches::default();
             let nowhere = Key {
                 from: rank,
@@ -171,7 +172,7 @@ impl<'a> Passages<'a> {
         for (i, &entry) in (0..).zip(&entries) {
             self.count(workload.passages.get(entry as usize), workload.works[work.work.entry(i)], &workload.system);
         }
-        // Passages that were all new lie side by side already.
+        // Newly created passages are contiguous already.
         if entries.iter().copied().eq(before..before + run.len) {
             return Ok(PerOp::Each(before));
         }
@@ -182,12 +183,12 @@ impl<'a> Passages<'a> {
         Ok(PerOp::Each(first))
     }
 
-    /// Whether what stands in for costs can be told again.
+    /// Returns the recoverability of placeholder costs.
     pub(super) fn codes(&self) -> Codes {
         self.devices.codes()
     }
 
-    /// What the capacities are, and what passes through them.
+    /// Returns the capacities and their traffic.
     pub(super) fn finish(self) -> ((Vec<Resource>, Shared), Traffic) {
         (self.devices.into_capacities(), self.traffic)
     }
@@ -219,12 +220,12 @@ impl<'a> Passages<'a> {
         let limited = self.devices.has_lanes() && flavour != Flavour::Notify;
         let label = self.devices.label(run.channel);
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: efforts.lane(index) });
-        // Charged where the way takes the network, which it does inside a host too where links have failed.
+        // Charged if the route uses the network, which also happens within a host if links have failed.
         let crossing = efforts.crossing(index);
         Key { from, to, by: rank, lane, flavour, crossing, reaches: reaches.at(index), label }
     }
 
-    /// The table entry of a passage, made if new.
+    /// Returns the table entry of a passage; creates it if new.
     fn passage(&mut self, key: Key, workload: &mut Workload) -> Result<u32, LowerError> {
         if let Some((_, entry)) = self.last.filter(|&(last, _)| last == key) {
             return Ok(entry);
@@ -253,7 +254,7 @@ impl<'a> Passages<'a> {
         Ok(entry)
     }
 
-    /// The devices of a team.
+    /// Returns the devices of a team.
     fn members(&self, team: TeamId) -> Result<Vec<NodeId>, LowerError> {
         let ranks = self.teams.get(team.0 as usize).ok_or(LowerError::NoSuchTeam { team })?;
         ranks.iter().map(|&rank| self.device(rank)).collect()

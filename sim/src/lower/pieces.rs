@@ -1,7 +1,8 @@
-//! Pieces of runs: consecutive operations that move equally much.
+//! Pieces of runs: consecutive operations of equal size.
 //!
-//! A call of many loops ends in smaller chunks, so that its runs have two pieces of many operations each. Costs are then worked out once
-//! for each piece, and runs with equal values share one range of a table, instead of an entry for each of their operations.
+//! A call of many loops ends with smaller chunks, so that each of its runs has two pieces of many operations. Costs are
+//! then computed once per piece, and runs with equal values share one range of a table instead of an entry per
+//! operation.
 
 use std::hash::Hash;
 
@@ -13,50 +14,51 @@ use crate::engine::PerOp;
 use crate::quantity::Work;
 use crate::schedule::{Header, Run};
 
-/// Most pieces of a run that are told apart; with more each operation has a value of its own.
+/// Maximum number of pieces of a run; with more, each operation has a value of its own.
 const MOST_PIECES: usize = 16;
 
-/// First operations of the pieces of a run; the first is 0.
+/// First operation of each piece of a run; the first is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pieces {
     starts: Vec<u32>,
     len: u32,
 }
 
-/// Amounts that the operations of a run put on the wire.
+/// Amounts that a run's operations put on the wire.
 #[derive(Clone, Debug)]
 pub(super) struct RunWork {
-    /// In the table of works.
+    /// Entry in the table of works.
     pub work: PerOp,
-    /// Where they differ from operation to operation and there are few pieces.
+    /// Pieces, if amounts differ between operations and there are few pieces.
     pub pieces: Option<Pieces>,
 }
 
 impl Pieces {
-    /// The pieces of a run that moves single chunks up through the buffer; `None` for other runs and where there are many.
+    /// Returns the pieces of a run that moves single chunks up through the buffer; `None` for other runs, or if there
+    /// are too many pieces.
     pub fn of(header: &Header, run: &Run) -> Option<Self> {
         let starts: Vec<u32> =
             stretches(header, sized_by(run), run, MOST_PIECES)?.into_iter().map(|(_, first)| first as u32).collect();
         Some(Self { starts, len: run.len })
     }
 
-    /// First operation of each piece.
+    /// Returns the first operation of each piece.
     pub fn starts(&self) -> impl Iterator<Item = u32> + '_ {
         self.starts.iter().copied()
     }
 
-    /// Numbers of operations of the pieces.
+    /// Returns the number of operations of each piece.
     pub fn lengths(&self) -> impl Iterator<Item = u32> + '_ {
         let ends = self.starts().skip(1).chain([self.len]);
         self.starts().zip(ends).map(|(start, end)| end.saturating_sub(start))
     }
 
-    /// The piece of an operation.
+    /// Returns the index of the piece that contains an operation.
     pub fn index_of(&self, operation: u32) -> usize {
         self.starts.partition_point(|&start| start <= operation).saturating_sub(1)
     }
 
-    /// Values of pieces with the number of operations that have each, neighbours with equal values as one.
+    /// Pairs the value of each piece with its number of operations, and merges neighbours with equal values.
     pub fn with_values<T: PartialEq>(&self, values: impl Iterator<Item = T>) -> Vec<(T, u32)> {
         let mut joined: Vec<(T, u32)> = Vec::with_capacity(self.starts.len());
         for (value, len) in values.zip(self.lengths()) {
@@ -70,12 +72,12 @@ impl Pieces {
 }
 
 impl RunWork {
-    /// All operations move the same.
+    /// Creates the work of a run whose operations all move the same amount.
     pub fn same(entry: u32) -> Self {
         Self { work: PerOp::Same(entry), pieces: None }
     }
 
-    /// What all of its operations move.
+    /// Total work of its operations.
     pub fn total(&self, len: u32, works: &[Work]) -> Work {
         let at = |i: u32| works.get(self.work.entry(i)).map_or(0, |work| work.0);
         Work(match (self.work, &self.pieces) {
@@ -88,7 +90,7 @@ impl RunWork {
     }
 }
 
-/// Ranges of a table by their values: each value with the number of its entries.
+/// Ranges of a table by their contents: each value with its number of entries.
 #[derive(Debug)]
 pub(super) struct Ranges<T>(FxHashMap<Vec<(T, u32)>, u32>);
 
@@ -99,19 +101,19 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T: Eq + Hash> Ranges<T> {
-    /// First entry of the range with these values; `add` adds one that is new, and returns its first entry.
+    /// Returns the first entry of the range with these values; `add` creates a new range and returns its first entry.
     pub fn find_or_add(&mut self, values: Vec<(T, u32)>, add: impl FnOnce(&[(T, u32)]) -> u32) -> u32 {
         *self.0.entry(values).or_insert_with_key(|values| add(values))
     }
 
-    /// Forgets all ranges.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
 impl<T: Copy + Eq + Hash> Ranges<T> {
-    /// The same in a table that is a list.
+    /// Variant of [`Self::find_or_add`] for a table that is a list.
     pub fn in_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
         self.find_or_add(values, |values| {
             let first = table.len() as u32;

@@ -1,41 +1,41 @@
-//! Which operations reach for the caller's buffers, where those lie outside the memory of the devices.
+//! Accesses of operations to the caller's buffers, if those lie outside the memory of the devices.
 //!
-//! A device brings its own contribution in when it first uses it, and takes a result out when it has it. What it only
-//! passes on stays with it, as in NCCL's FIFO slots: a chunk that arrived is not read again from the output, and a partial
-//! sum of an all_reduce is not written there, though the schedule names the chunk of the output that it is for. (The part
-//! of an all_reduce that a rank finishes itself is then left out too, one n-th of its output in rings.)
+//! A device reads its own contribution when it first uses it, and writes a result when it is complete. Data that it
+//! only forwards stays on the device, as in NCCL's FIFO slots: a received chunk is not read again from the output, and
+//! a partial sum of an all_reduce is not written there, although the schedule names its chunk of the output. (This also
+//! omits the part of an all_reduce that a rank finishes itself, 1/n of its output in rings.)
 //!
-//! Pages of managed memory move once: only the first operation that reads a chunk of the caller's reaches for it, first in
-//! the order of ranks and programs. Others that read it at the same time are not made to wait; they end no earlier than
-//! the whole, which does wait for the page.
+//! Pages of managed memory migrate once: only the first operation that reads a chunk of the caller accesses it, in the
+//! order of ranks and programs. Concurrent readers of the chunk are not delayed. They end no earlier than the whole
+//! call, which does wait for the page.
 
 use rustc_hash::FxHashSet;
 
 use crate::schedule::{Buffer, BufferUse, Call, Collective, Dependency, Header, OpKind, Rank, Run};
 use crate::verify::contents::Contents;
 
-/// How ranks come by what an all_reduce gives them.
+/// Way in which ranks obtain the results of an all_reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Results {
-    /// Finished elsewhere and put there; sums in the output are partial.
+    /// Completed by another rank and put into the output; local sums in the output are partial.
     Put,
-    /// Summed up there, contribution by contribution.
+    /// Summed in the output, contribution by contribution.
     Summed,
 }
 
-/// What an operation reaches for.
+/// Accesses of an operation to the caller's buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Reaches {
-    /// The source chunk is read from the buffers of the sending rank.
+    /// True if the source chunk is read from the buffers of the sending rank.
     pub reads_source: bool,
-    /// What is added to is read from the buffers of the receiving rank.
+    /// True if the second operand of a reduction is read from the buffers of the receiving rank.
     pub reads_target: bool,
-    /// The result is written to the buffers of the receiving rank.
+    /// True if the result is written to the buffers of the receiving rank.
     pub writes_target: bool,
 }
 
 impl Reaches {
-    /// Of the operations of a run of `rank`, which wait for these.
+    /// Accesses of a run of `rank` with dependencies `waits`.
     pub fn of(call: &Call, results: Results, (rank, run): (Rank, &Run), waits: &[Dependency]) -> Self {
         if !run.kind.moves_data() {
             return Self::default();
@@ -54,13 +54,13 @@ impl Reaches {
         }
     }
 
-    /// What is left of it where chunks that were read before are with the device already, as are those that it writes.
+    /// Remaining accesses if chunks that were read before are on the device already, as are those that it writes.
     fn at_first_touch(self, header: &Header, ends: [(Rank, Buffer, u32); 2], run: &Run, touched: &mut Touched) -> Self {
         let is_callers = |buffer: Buffer| {
             buffer == Buffer::Input || (buffer == Buffer::Output && header.call.buffers == BufferUse::InPlace)
         };
         let contents = Contents::new(&header.call, &header.layout);
-        // In place, what arrived lies where contributions may have lain.
+        // In place, received data lies where contributions may have been.
         let brings = |rank: Rank, chunk: u32| contents.is_none_or(|contents| contents.has_input(rank.0, chunk));
         let mut first = |wanted: bool, (rank, buffer, chunk): (Rank, Buffer, u32)| {
             let mut is_new = false;
@@ -80,27 +80,27 @@ impl Reaches {
         }
     }
 
-    /// Whether it reaches for anything.
+    /// Returns true if there is any access.
     pub fn any(self) -> bool {
         self != Self::default()
     }
 }
 
-/// The chunks of the caller's that were read before, by rank.
+/// Chunks of the caller's buffers that were read before, by rank.
 #[derive(Debug, Default)]
 pub(super) struct Touched(FxHashSet<(Rank, u32)>);
 
-/// What the operations of a run reach for.
+/// Accesses of the operations of a run.
 #[derive(Clone, Debug)]
 pub(super) enum RunReaches {
-    /// All the same.
+    /// Equal for all operations.
     Same(Reaches),
     /// One for each operation.
     Each(Vec<Reaches>),
 }
 
 impl RunReaches {
-    /// Of a run in managed memory, all of whose operations would reach for the same in other memory.
+    /// Accesses of a run in managed memory. `reaches`: the accesses of each operation in other memory.
     pub fn at_first_touch(reaches: Reaches, header: &Header, (rank, run): (Rank, &Run), touched: &mut Touched) -> Self {
         if !reaches.any() || run.kind.is_multicast() {
             return Self::Same(Reaches::default());
@@ -120,7 +120,7 @@ impl RunReaches {
         }
     }
 
-    /// Of one operation.
+    /// Accesses of one operation.
     pub fn at(&self, index: u32) -> Reaches {
         match self {
             Self::Same(reaches) => *reaches,
@@ -128,7 +128,7 @@ impl RunReaches {
         }
     }
 
-    /// Whether all operations reach for the same.
+    /// Returns true if all operations have the same accesses.
     pub fn is_same(&self) -> bool {
         matches!(self, Self::Same(_))
     }

@@ -1,4 +1,4 @@
-//! What a schedule's ranks send each other, without running it: for the load of links over many calls.
+//! Traffic between the ranks of a schedule, without simulating it, for the load of links over many calls.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,9 @@ use crate::profile::Profile;
 use crate::quantity::Work;
 use crate::schedule::{Generate, Program, Rank, Symmetry};
 
-/// What goes over the wire from each rank to each other in all, framing included; `None` where teams take part, whose ways branch
-/// in switches, or a program is too long. Of ranks that are turned into each other ([`Symmetry`]) one is looked at, where all chunks are equal.
+/// Returns the total work on the wire from each rank to each other, framing included. `None` if multicast teams take
+/// part, whose routes branch in switches, or a program is too long. If ranks are rotations of each other ([`Symmetry`])
+/// and all chunks are equal, one representative is examined.
 #[must_use]
 pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Rank, Rank), Work>> {
     let header = generator.header();
@@ -18,7 +19,7 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
     let mut sent: BTreeMap<(Rank, Rank), Work> = BTreeMap::new();
     let mut scratch = Program::default();
     let is_even = header.layout.is_even();
-    // The size of a chunk of each stretch, which ranks send again and again.
+    // Size of a chunk in each range of equal chunks, since ranks send the same sizes repeatedly.
     let mut sizes: FxHashMap<usize, Work> = FxHashMap::default();
     let symmetry = Symmetry::of_sizes(generator);
     for rank in symmetry.standing(header.call.ranks) {
@@ -44,7 +45,7 @@ pub fn sent(generator: &dyn Generate, profile: &Profile) -> Option<BTreeMap<(Ran
                 sent.entry(way(Rank(run.peer.at(0)))).or_default().0 += work;
                 continue;
             }
-            // Many operations in a row go the same way.
+            // Many consecutive operations have the same sender and receiver.
             let (mut to, mut sum) = (None, Work::default());
             for i in 0..run.len {
                 let peer = Rank(run.peer.at(i));

@@ -1,17 +1,17 @@
-//! What a split block does in the same passes: in trees one primitive receives from several children, or sends to several, where a
-//! schedule has an operation for each.
+//! Work that a split block does in the same passes. In trees one primitive receives from several children, or sends to
+//! several, while a schedule has one operation for each.
 
 use crate::profile::Shared;
 use crate::schedule::{BlockSplit, Dependency, Header, OpKind, Program, Rank, Run};
 
-/// What runs share, by number, of one rank.
+/// Shared work of the runs of one rank, by run.
 #[derive(Debug, Default)]
 pub(super) struct Together {
     of_run: Vec<Shared>,
 }
 
 impl Together {
-    /// Those of a rank.
+    /// Reads the program of a rank.
     pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
         self.of_run.clear();
         if header.blocks.split == BlockSplit::Whole {
@@ -37,13 +37,13 @@ impl Together {
         }
     }
 
-    /// What a run's operations share.
+    /// Returns the work that a run's operations share with others.
     pub fn of(&self, number: u32) -> Shared {
         self.of_run.get(number as usize).copied().unwrap_or_default()
     }
 }
 
-/// Whether a run sends, chunk by chunk, the sums of a local reduction on its channel.
+/// Returns true if a run sends, chunk by chunk, the sums of a local reduction on its channel.
 fn is_sum_on_its_way(program: &Program, (rank, run): (Rank, &Run), wait: Dependency) -> bool {
     let sum = program.runs().get(wait.run as usize);
     wait == Dependency::shifted(rank, wait.run, 0)

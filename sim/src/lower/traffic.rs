@@ -1,35 +1,35 @@
-//! What passes through each capacity in all, for utilisations.
+//! Total traffic of each capacity, for utilisations.
 
 use crate::quantity::Work;
 use crate::sharing::{ResourceId, RouteId, System, WHOLE};
 
-/// Work by capacity, coefficients included.
+/// Work that passes each capacity, coefficients included.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     passed: Vec<Work>,
 }
 
 impl Traffic {
-    /// `work` passes over a route.
+    /// Adds `work` on a route.
     pub fn add(&mut self, route: RouteId, work: Work, system: &System) {
         if self.passed.len() < system.resource_count() {
             self.passed.resize(system.resource_count(), Work(0));
         }
-        // Work is counted in units far below a byte: dividing first loses nothing that shows.
+        // The unit of work is far below a byte, so dividing first loses no visible precision.
         let part = work.0 / u128::from(WHOLE);
         for one in system.uses(route) {
             self.passed[one.resource.0 as usize].0 += part * u128::from(one.coefficient);
         }
     }
 
-    /// What passes through a capacity passes so many times.
+    /// Multiplies the traffic of a capacity.
     pub(super) fn multiply(&mut self, resource: ResourceId, times: u64) {
         if let Some(passed) = self.passed.get_mut(resource.0 as usize) {
             passed.0 = passed.0.saturating_mul(u128::from(times));
         }
     }
 
-    /// What passes through a capacity.
+    /// Returns the traffic of a capacity.
     #[must_use]
     pub fn through(&self, resource: ResourceId) -> Work {
         self.passed.get(resource.0 as usize).copied().unwrap_or_default()

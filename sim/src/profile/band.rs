@@ -1,18 +1,18 @@
-//! How far off a prediction may be: 80 % intervals by regime, wider the further a call is from what the profile was
+//! Prediction intervals: 80 % intervals by regime, wider the more a call differs from the data that the profile was
 //! fitted to.
 //!
-//! An interval is a pair of factors of the predicted time. Predictions of one regime are off alike: a protocol's, where
-//! latency decides, where bytes do, or where the floor of a launch mode does. For each regime `calibrate` takes the tenth
-//! and ninetieth percentiles of measured ÷ predicted over rows that were left out and predicted
-//! (cross-validation). Calls unlike all of those rows (another collective, another number of GPUs or hosts, other
-//! hardware) get an interval that is so many times wider in the logarithm as rows left out by that trait needed.
+//! An interval is a pair of factors of the predicted time. Predictions of one regime have similar errors; a regime is a
+//! protocol together with the bottleneck: latency, bytes or the floor of a launch mode. For each regime `calibrate`
+//! determines the 10th and 90th percentiles of measured ÷ predicted over held-out rows (cross-validation). For calls
+//! unlike all of those rows (another collective, number of GPUs or hosts, or other hardware) the logarithmic width is
+//! multiplied by a factor determined from rows held out by that trait.
 
 use fabricast_topologies::Picos;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Protocol};
 
-/// Fractions of a predicted time within which 80 % of measurements lie.
+/// 80 % prediction interval, as factors of the predicted time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
     /// Lower end ÷ prediction.
@@ -21,95 +21,95 @@ pub struct Band {
     pub high: f64,
 }
 
-/// What decides a time.
+/// Bottleneck of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decides {
-    /// The floor of the launch mode: the host is slower than the device.
+    /// Floor of the launch mode: the host is slower than the device.
     Floor,
-    /// Software and the latency of paths: more than half of the time.
+    /// Software and path latency: more than half of the time.
     Latency,
-    /// Bytes at their rates: at least half of it.
+    /// Bytes at their rates: at least half of the time.
     Bytes,
 }
 
-/// The intervals of a profile.
+/// Prediction intervals of a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bands {
-    /// Where no regime says more.
+    /// Interval of regimes without one of their own.
     pub usual: Band,
-    /// By regime.
+    /// Intervals by regime.
     pub regimes: Vec<RegimeBand>,
-    /// What the rows had in common that the intervals were worked out from.
+    /// Traits of the rows that the intervals were determined from.
     pub known: Known,
-    /// How much wider intervals are beyond them.
+    /// Widening factors for calls with other traits.
     pub beyond: Beyond,
 }
 
-/// The interval of a regime.
+/// Prediction interval of a regime.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegimeBand {
     /// The protocol.
     pub protocol: Protocol,
-    /// What decides.
+    /// The bottleneck.
     pub decides: Decides,
     /// The interval.
     pub band: Band,
-    /// From how many rows.
+    /// Number of rows that the interval was determined from.
     pub rows: u32,
 }
 
-/// What rows had in common; an empty list says nothing, and nothing is beyond it.
+/// Traits of the fitted rows; an empty list sets no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Their collectives.
+    /// Collectives of the rows.
     pub collectives: Vec<Collective>,
-    /// GPUs of a host; numbers between them are known too.
+    /// Numbers of GPUs per host; numbers between them count as known.
     pub gpus: Vec<u32>,
-    /// Hosts.
+    /// Numbers of hosts.
     pub nodes: Vec<u32>,
 }
 
-/// How many times wider, in the logarithm, intervals are for calls beyond what is known; at least 1.
+/// Factors on the logarithmic interval width for calls with other traits; at least 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beyond {
-    /// Of other collectives.
+    /// For other collectives.
     pub collective: f64,
-    /// On other numbers of GPUs.
+    /// For other numbers of GPUs.
     pub gpus: f64,
-    /// On other numbers of hosts.
+    /// For other numbers of hosts.
     pub nodes: f64,
-    /// On other hardware.
+    /// For other hardware.
     pub hardware: f64,
 }
 
-/// A call, as far as its interval depends on it.
+/// Traits of a call that determine its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// What is called.
+    /// The collective.
     pub collective: Collective,
-    /// How bytes move.
+    /// The protocol.
     pub protocol: Protocol,
-    /// GPUs of a host.
+    /// Number of GPUs per host.
     pub gpus: u32,
-    /// Hosts.
+    /// Number of hosts.
     pub nodes: u32,
-    /// What decides.
+    /// The bottleneck.
     pub decides: Decides,
 }
 
 impl Band {
-    /// No room for error.
+    /// Interval of zero width.
     pub const NONE: Self = Self { low: 1.0, high: 1.0 };
 
-    /// The ends of the band around a prediction.
+    /// Ends of the interval around a prediction.
     #[must_use]
     pub fn around(self, time: Picos) -> (Picos, Picos) {
         let times = |factor: f64| Picos((time.0 as f64 * factor).round() as u64);
         (times(self.low), times(self.high))
     }
 
-    /// So many times as wide, in the logarithm.
+    /// Returns the interval with its logarithmic width multiplied by `times`.
     #[must_use]
     pub fn widened(self, times: f64) -> Self {
         Self { low: self.low.powf(times), high: self.high.powf(times) }
@@ -117,10 +117,10 @@ impl Band {
 }
 
 impl Decides {
-    /// All of them.
+    /// All bottlenecks.
     pub const ALL: [Self; 3] = [Self::Floor, Self::Latency, Self::Bytes];
 
-    /// `floor`, `latency`, `bytes`.
+    /// Name: `floor`, `latency` or `bytes`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -130,7 +130,8 @@ impl Decides {
         }
     }
 
-    /// Of a time, of which the device takes a part, and bytes a part of that.
+    /// Bottleneck of a call of duration `time`, of which `device_and_launch` is device time and launch and `bytes` is
+    /// data transfer.
     #[must_use]
     pub fn of(time: Picos, device_and_launch: Picos, bytes: Picos) -> Self {
         if time > device_and_launch {
@@ -144,36 +145,36 @@ impl Decides {
 }
 
 impl Beyond {
-    /// What is assumed where no rows tell. Hardware: what the profile of H200 needs on the A100, B200, GB200 and L40S of
-    /// ai-dynamo/aiconfigurator for four of five of 588 rows to lie inside. The others are judged.
+    /// Factors assumed without data. `hardware` is the factor that the H200 profile needs for 80 % of 588 rows on A100,
+    /// B200, GB200 and L40S (ai-dynamo/aiconfigurator) to be inside; the others are estimates.
     pub const ASSUMED: Self = Self { collective: 1.5, gpus: 1.5, nodes: 2.0, hardware: 3.2 };
-    /// Nothing is wider.
+    /// No widening.
     pub const NOTHING: Self = Self { collective: 1.0, gpus: 1.0, nodes: 1.0, hardware: 1.0 };
 }
 
 impl Bands {
-    /// The same interval for all calls.
+    /// Creates intervals that are the same for all calls.
     #[must_use]
     pub fn same(usual: Band) -> Self {
         Self { usual, regimes: Vec::new(), known: Known::default(), beyond: Beyond::NOTHING }
     }
 
-    /// The interval of a call on the hardware that the profile is of.
+    /// Interval of a call on the profile's hardware.
     #[must_use]
     pub fn of(&self, call: Circumstances) -> Band {
         self.of_regime(call.protocol, call.decides).widened(self.widening(call))
     }
 
-    /// The interval of a regime, nothing being beyond what is known: that of the protocol, or of all where too few
-    /// rows told of it.
+    /// Interval of a regime for calls with known traits: the regime's own, or the usual one if the regime had too few
+    /// rows.
     #[must_use]
     pub fn of_regime(&self, protocol: Protocol, decides: Decides) -> Band {
         let known = self.regimes.iter().find(|one| (one.protocol, one.decides) == (protocol, decides));
         known.map_or(self.usual, |one| one.band)
     }
 
-    /// How many times wider the interval of a call is than that of its regime. What is beyond in several ways is off for
-    /// several reasons: their parts beyond 1 add up as independent errors do, by squares.
+    /// Factor on the logarithmic width for a call with unknown traits. Several factors combine like independent errors:
+    /// the sum of f² − 1, plus 1, under a square root.
     #[must_use]
     pub fn widening(&self, call: Circumstances) -> f64 {
         let Known { collectives, gpus, nodes } = &self.known;
@@ -186,7 +187,7 @@ impl Bands {
         (1.0 + squares.map(|more| more.max(0.0)).sum::<f64>()).sqrt()
     }
 
-    /// Intervals that hold this one too, which rows of several hosts told.
+    /// Returns the intervals extended to include `other`, which was measured on several hosts.
     #[must_use]
     pub fn with_all(mut self, other: Band) -> Self {
         let regimes = self.regimes.iter_mut().map(|one| &mut one.band);
@@ -197,7 +198,7 @@ impl Bands {
         self
     }
 
-    /// The intervals on other hardware.
+    /// Returns the intervals widened for other hardware.
     #[must_use]
     pub fn elsewhere(mut self) -> Self {
         let times = self.beyond.hardware;
@@ -209,9 +210,8 @@ impl Bands {
     }
 }
 
-/// Whether a number lies between others: four GPUs between two and eight are nothing new. (Of 86 rows of four H200, which no
-/// fit has seen, 72 % lie inside the intervals of two and eight, 82 % of those that are no all_to_all:
-/// `validate/runs/2026-11-21-4xh200`.)
+/// Returns true if a number lies between known ones: four GPUs count as known if two and eight are. (Of 86 unfitted
+/// rows on four H200, 72 % are inside the intervals of two and eight: `validate/runs/2026-11-21-4xh200`.)
 fn is_between(known: &[u32], number: u32) -> bool {
     known.iter().any(|&one| one <= number) && known.iter().any(|&one| one >= number)
 }
@@ -245,13 +245,13 @@ mod tests {
         near(ratio(call(Collective::AllReduce, 8, 2)), 3.0);
         near(ratio(call(Collective::AllGather, 2, 2)), (1.0f64 + 3.0 + 8.0).sqrt());
         near(bands.clone().elsewhere().of(call(Collective::AllReduce, 8, 1)).high.ln() / 1.1f64.ln(), 2.0);
-        // Of a regime without rows of its own.
+        // A regime without rows of its own.
         let other = Circumstances { decides: Decides::Bytes, ..call(Collective::AllReduce, 8, 1) };
         assert_eq!(bands.of(other), bands.usual);
     }
 
     #[test]
-    fn what_decides_a_time() {
+    fn bottlenecks_are_classified_by_their_share_of_time() {
         let of = |time, device, bytes| Decides::of(Picos(time), Picos(device), Picos(bytes));
         assert_eq!(of(100, 60, 50), Decides::Floor);
         assert_eq!(of(100, 100, 49), Decides::Latency);

@@ -1,13 +1,13 @@
-//! The `[band]` table of a profile file, in and out.
+//! Reader and writer of the `[band]` table of a profile file.
 //!
 //! ```toml
 //! [band]
-//! low = 0.9                       # of all regimes together: 80 % of measured ÷ predicted lie between
+//! low = 0.9                       # interval over all regimes: 80 % of measured ÷ predicted are inside
 //! high = 1.12
-//! collectives = ["all_reduce"]    # what rows told of; beyond them intervals are wider
-//! gpus = [2, 8]                   # of a host
+//! collectives = ["all_reduce"]    # traits of the fitted rows; intervals are wider for others
+//! gpus = [2, 8]                   # per host
 //! nodes = [1]
-//! beyond = { collective = 1.5, gpus = 1.3, nodes = 2, hardware = 2.5 }   # times wider, in the logarithm
+//! beyond = { collective = 1.5, gpus = 1.3, nodes = 2, hardware = 2.5 }   # factors on the logarithmic width
 //! [[band.regime]]
 //! protocol = "ll"
 //! decides = "latency"             # or bytes, or floor (of the launch mode)
@@ -64,7 +64,7 @@ fn is_band(low: f64, high: f64) -> bool {
 }
 
 impl BandsFile {
-    /// The intervals; otherwise the key in `[band]` that is wrong, and what was expected.
+    /// Converts to intervals; the error is the invalid key in `[band]` and the expected value.
     pub fn bands(self) -> Result<Bands, (&'static str, &'static str)> {
         let is_right = is_band(self.low, self.high);
         if !is_right || !self.regime.iter().all(|one| is_band(one.low, one.high)) {
@@ -95,7 +95,7 @@ impl BandsFile {
 }
 
 impl Bands {
-    /// The table, as [`BandsFile`] reads it.
+    /// Writes the table in the form that [`BandsFile`] reads.
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
         let Known { collectives, gpus, nodes } = &self.known;
         let Beyond { collective, gpus: other_gpus, nodes: other_nodes, hardware } = self.beyond;

@@ -1,4 +1,4 @@
-//! Profile files: TOML in, the shipped ones, and the best match for a fabric.
+//! Reader of profile files (TOML), the shipped profiles, and selection of the best match for a fabric.
 
 use std::fmt;
 
@@ -26,42 +26,42 @@ const SHIPPED: [(&str, &str); 9] = [
     ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
 ];
 
-/// The library of profiles of kernels that this program makes of schedules.
+/// Library name of profiles for the kernels that fabricast generates from schedules.
 const KERNELS: &str = "fabricast";
 
-/// What multicast and reduction in the switch reach on Blackwell, where it was not measured (NCCL 2.30.7
-/// src/graph/tuning.cc, `nvlsEfficiency`).
+/// Fraction of NVLink bandwidth that switch multicast and reduction reach on Blackwell without a measurement (NCCL
+/// 2.30.7 src/graph/tuning.cc, `nvlsEfficiency`).
 const BLACKWELL_MULTICAST: f64 = 0.74;
 
-/// Why a profile could not be read.
+/// Error of reading or selecting a profile.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Not TOML of the right shape.
+    /// Invalid TOML or an unexpected structure.
     #[error("{place}: {message}")]
     Syntax {
-        /// Where.
+        /// Location in the file.
         place: Place,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
-    /// A figure that cannot be.
+    /// Invalid value.
     #[error("{place}: {key}: {message}")]
     Value {
-        /// Where.
+        /// Location in the file.
         place: Place,
-        /// The key, with the tables that it is in.
+        /// The key, with its tables.
         key: String,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
-    /// Nothing tells which GPUs a machine has, and what is possible differs too much for one profile.
+    /// The GPU model of a machine is unknown, and the candidates differ too much for one profile.
     #[error(
         "{fabric} does not say which GPUs it has: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
     )]
     UnknownGpu {
         /// The fabric.
         fabric: String,
-        /// The models that fit what it shows, with their compute capabilities.
+        /// Possible models, with their compute capabilities.
         candidates: String,
     },
     /// No profile has this name.
@@ -69,9 +69,9 @@ pub enum ProfileError {
     Unknown {
         /// The name as given.
         name: String,
-        /// Names that look like it, best first.
+        /// Similar names, best first.
         near: Vec<String>,
-        /// The names that exist.
+        /// Known names.
         known: String,
     },
 }
@@ -81,7 +81,7 @@ fn did_you_mean(near: &[String]) -> String {
 }
 
 impl ProfileError {
-    /// The place in a text, where there is one.
+    /// Location in a text, if there is one.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
@@ -115,7 +115,7 @@ struct LinksFile {
     nvlink: f64,
     c2c: f64,
     pcie: f64,
-    /// Absent: what `pcie` says is that of peers.
+    /// Defaults to 1: `pcie` then applies to peers as well.
     #[serde(default = "whole")]
     pcie_peers: f64,
     upi: f64,
@@ -208,7 +208,7 @@ impl Profile {
         std::iter::once("ideal").chain(SHIPPED.iter().map(|&(name, _)| name))
     }
 
-    /// A built-in profile.
+    /// Loads a built-in profile.
     ///
     /// # Errors
     /// [`ProfileError::Unknown`] for any other name.
@@ -226,19 +226,19 @@ impl Profile {
         }
     }
 
-    /// The shipped profile of a communication library that fits the fabric's GPUs best. Where none was measured on that
-    /// generation, the nearest one with a wider band and a name that says so.
+    /// Shipped profile of a communication library that best fits the fabric's GPUs. If none was measured on that
+    /// generation, the nearest one with wider intervals and "(derived)" in its name.
     ///
     /// # Errors
-    /// [`ProfileError::UnknownGpu`] where a machine's file leaves models of several compute capabilities possible.
+    /// [`ProfileError::UnknownGpu`] if the machine file permits GPU models of several compute capabilities.
     pub fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
         Self::nearest(fabric, Software::Nccl)
     }
 
-    /// The same of other software.
+    /// Variant of [`Self::for_fabric`] for other software.
     ///
     /// # Errors
-    /// As [`Profile::for_fabric`].
+    /// The errors of [`Profile::for_fabric`].
     pub fn nearest(fabric: &Fabric, software: Software) -> Result<Self, ProfileError> {
         let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
             Figures::Gpu(figures) => Some(figures),
@@ -270,14 +270,14 @@ impl Profile {
             }
         }
         if candidates.len() > 1 && model.is_none() {
-            // One interval for all that the GPUs may be.
+            // One interval that covers all candidate GPUs.
             profile.name = format!("{} (for any of {})", profile.name, candidates.join(", "));
             profile.bands = profile.bands.elsewhere();
         }
         profile.on_network_of(fabric)
     }
 
-    /// What it is a profile of.
+    /// Software that the profile describes.
     #[must_use]
     pub fn software(&self) -> Software {
         match &self.messages {
@@ -290,14 +290,14 @@ impl Profile {
     /// Reads a profile file.
     ///
     /// # Errors
-    /// [`ProfileError`] with the line and column, or the key.
+    /// [`ProfileError`] with line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
         let reader = Reader { source, text };
         reader.read::<ProfileFile>()?.into_profile(&reader)
     }
 }
 
-/// Models with their compute capabilities: `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
+/// Models grouped by compute capability, such as `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
 fn by_capability(names: &[String]) -> String {
     let capability = |name: &String| gpus::model(name).map_or_else(String::new, gpus::GpuModel::capability);
     let groups = names.chunk_by(|a, b| capability(a) == capability(b));
@@ -306,25 +306,25 @@ fn by_capability(names: &[String]) -> String {
     worded.collect::<Vec<_>>().join("; ")
 }
 
-/// Whose work a profile prices.
+/// Software whose cost a profile describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Software {
-    /// NCCL's: thread blocks that move data step by step.
+    /// NCCL: thread blocks that move data step by step.
     Nccl,
-    /// The kernels that this program makes of schedules (`gpu run`).
+    /// Kernels that fabricast generates from schedules (`gpu run`).
     Kernels,
-    /// An MPI's: messages.
+    /// An MPI: two-sided messages.
     Mpi,
 }
 
-/// What reads a file.
+/// Reader of a file, for errors with locations.
 pub(super) struct Reader<'a> {
     pub source: &'a str,
     pub text: &'a str,
 }
 
 impl Reader<'_> {
-    /// TOML of the right shape.
+    /// Parses TOML of the expected structure.
     pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
         toml::from_str(self.text).map_err(|error| {
             let place = Place::in_text(self.source, self.text, error.span().unwrap_or_default());
@@ -345,7 +345,7 @@ impl Reader<'_> {
         ProfileError::Value { place, key: key.to_owned(), message: message.to_string() }
     }
 
-    /// Where the value of a dotted key stands.
+    /// Location of the value of a dotted key.
     fn span(&self, key: &str) -> Option<std::ops::Range<usize>> {
         let document = DeTable::parse(self.text).ok()?;
         let mut table = Some(document.get_ref());
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_have_the_profile_of_their_model() {
+    fn fabrics_get_the_profile_of_their_gpu_model() {
         let of = |preset: &str| Profile::for_fabric(&fabricast_topologies::preset::load(preset).unwrap()).unwrap().name;
         for (preset, name) in [
             ("hgx-h200", "nccl-2.28-h200"),
@@ -545,7 +545,7 @@ mod tests {
         ] {
             assert_eq!(of(preset), name, "{preset}");
         }
-        // Another model of the generation, and another generation.
+        // Another model of the generation, then other generations.
         for (preset, near) in
             [("hgx-b300", "nccl-2.29-b200"), ("gh200", "nccl-2.28-h200"), ("dgx-v100", "nccl-2.27-a100")]
         {
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_have_a_profile_of_their_own() {
+    fn kernels_have_separate_profiles() {
         let of = |preset: &str| {
             Profile::nearest(&fabricast_topologies::preset::load(preset).unwrap(), Software::Kernels).unwrap().name
         };
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn near_names_are_offered() {
+    fn unknown_names_suggest_similar_ones() {
         let message = Profile::named("nccl-2.28-h2000").unwrap_err().to_string();
         assert!(message.contains("did you mean nccl-2.28-h200 or"), "{message}");
     }

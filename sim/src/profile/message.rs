@@ -1,104 +1,105 @@
-//! What two-sided messages cost: those of an MPI on GPU memory, which processes of the host send and receive.
+//! Cost of two-sided messages: those of an MPI on GPU memory, sent and received by host processes.
 //!
-//! A collective of an MPI is made of sends and receives. How one moves is decided by its size and by the way between the two
-//! ranks, message by message:
+//! An MPI's collectives are built from sends and receives. The protocol of each message depends on its size and on the
+//! path between the two ranks:
 //!
 //! | message | before data flows | data |
 //! |---|---|---|
-//! | eager, to [`MessageCosts::eager_limit`] | nothing is asked | copied out to a bounce buffer of the host, sent, copied in |
-//! | rendezvous, peers of a host | request, and what the receiver answers or fetches it by: two ways of `control` | a copy engine, from memory to memory (CUDA IPC) |
-//! | rendezvous, GPUDirect RDMA | the same | the NIC, from memory to memory |
-//! | rendezvous, through host memory | the same | in fragments: out, sent, in, beside each other |
+//! | eager, up to [`MessageCosts::eager_limit`] | no handshake | copied to a host bounce buffer, sent, copied in |
+//! | rendezvous, peers of a host | request and reply of `control` each | a copy engine, memory to memory (CUDA IPC) |
+//! | rendezvous, GPUDirect RDMA | request and reply | the NIC, from memory to memory |
+//! | rendezvous, through host memory | request and reply | in fragments: copy out, send and copy in, pipelined |
 //!
-//! In the words of the engine, a message of c bytes over a path of latency L takes
+//! In the engine's terms, the time of a message of c bytes over a path of latency L is
 //!
 //! ```text
 //! eager:       post + L + copy_in + c ÷ copy_in_rate, then c at its share of the links
 //! rendezvous:  post + 2·(control + L) + L, then c at its share of the links
-//!              + launch, where a copy engine moves it
-//!              + 2·launch and what fills the pipeline with its first fragment, where it rests in host memory
+//!              + launch, if a copy engine moves it
+//!              + 2·launch and the first fragment's pipeline fill, if it is staged in host memory
 //! ```
 //!
-//! and so much of the time of the sending rank's process: `progress` for each message, and for each fragment of one that
-//! rests, and copy_out + c ÷ copy_out_rate for an eager one, which the process copies itself (a linear all_to_all of eager messages
-//! takes that for each of them). Messages of no bytes (barriers) come from host memory: post + L.
+//! The message also occupies the sending rank's process: `progress` per message and per staged fragment, and copy_out +
+//! c ÷ copy_out_rate for an eager message, which the process copies itself (a linear all_to_all of eager messages
+//! incurs this for each of them). Messages without data (barriers) start in host memory: post + L.
 //!
-//! **Sums.** Open MPI adds on the CPU. Where [`Sums::Host`] says so, a collective that reduces is copied to host memory as a
-//! whole, done there (messages are then copied by the processes at `host_rate`, eager ones twice), and copied back. These
-//! copies are operations of the schedule, see the planner's `staged`.
+//! **Reductions.** Open MPI reduces on the CPU. With [`Sums::Host`], the whole buffer of a reducing collective is
+//! copied to host memory, the collective runs there (processes copy its messages at `host_rate`, eager ones twice), and
+//! the result is copied back. These copies are operations of the schedule, see the planner's `staged`.
 //!
 //! Sources: Open MPI 5.0 ompi/mca/coll/accelerator (4.1: coll/cuda; priority 78, above tuned's 30): allreduce, reduce,
-//! reduce_scatter_block around host copies; UCX src/ucp/rndv, src/uct/cuda/{cuda_copy,cuda_ipc,gdr_copy}.
+//! reduce_scatter_block with host copies; UCX src/ucp/rndv, src/uct/cuda/{cuda_copy,cuda_ipc,gdr_copy}.
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-/// Where an MPI adds.
+/// Processor on which an MPI reduces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sums {
-    /// On the CPU: the call's buffers are copied to host memory first, results back last.
+    /// The CPU: inputs are copied to host memory first, results are copied back at the end.
     #[default]
     Host,
-    /// On the GPU, as messages arrive.
+    /// The GPU, as messages arrive.
     Device,
 }
 
-/// What two-sided messages cost beyond their links.
+/// Cost of two-sided messages beyond their links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageCosts {
-    /// A send and its receive: calls, matching, progress at both ends.
+    /// Send and receive calls, matching and progress at both ends.
     pub post: Picos,
-    /// The sending process's own time for a message, or a fragment that rests in host memory.
+    /// Time of the sending process per message, or per fragment staged in host memory.
     pub progress: Picos,
-    /// The largest message that is sent without asking.
+    /// Largest message that is sent without a handshake.
     pub eager_limit: Bytes,
-    /// From GPU memory to a bounce buffer: before its first byte.
+    /// Time before the first byte of a copy from GPU memory to a bounce buffer.
     pub copy_out: Picos,
-    /// The same for its bytes.
+    /// Rate of a copy from GPU memory to a bounce buffer.
     pub copy_out_rate: Bandwidth,
-    /// From a bounce buffer to GPU memory: before its first byte.
+    /// Time before the first byte of a copy from a bounce buffer to GPU memory.
     pub copy_in: Picos,
-    /// The same for its bytes.
+    /// Rate of a copy from a bounce buffer to GPU memory.
     pub copy_in_rate: Bandwidth,
-    /// Software at both ends of a control message of a rendezvous.
+    /// Software time at both ends of a rendezvous control message.
     pub control: Picos,
-    /// From the decision to copy by an engine until it copies, and from its end until that is noticed.
+    /// Time from the decision to use a copy engine until it copies, plus the time from its end until its completion is
+    /// detected.
     pub launch: Picos,
-    /// What is copied at once of a message that rests in host memory.
+    /// Fragment size of a message staged in host memory.
     pub fragment: Bytes,
-    /// What a process copies in host memory, and adds.
+    /// Rate at which a process copies and reduces in host memory.
     pub host_rate: Bandwidth,
-    /// Where sums are made.
+    /// Processor that reduces.
     pub sums: Sums,
 }
 
-/// Where the ends of a message lie.
+/// Memory at the ends of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// In GPU memory.
+    /// GPU memory.
     Devices,
-    /// In host memory.
+    /// Host memory.
     Hosts,
 }
 
-/// What carries the data of a large message.
+/// Carrier of a large message's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
-    /// A copy engine of one of two GPUs that reach each other.
+    /// A copy engine of one of two GPUs with peer access.
     ByEngine,
-    /// NICs, straight from memory to memory.
+    /// NICs, directly from memory to memory.
     ByNic,
     /// Copy engines to and from host memory, in fragments.
     ByWayOfHosts,
 }
 
 impl MessageCosts {
-    /// Whether a message goes without asking.
+    /// Returns true if a message is sent without a handshake.
     #[must_use]
     pub fn is_eager(&self, bytes: Bytes) -> bool {
         bytes <= self.eager_limit
     }
 
-    /// What a message waits besides its path of so much latency, the filling of a pipeline aside.
+    /// Latency of a message beyond that of its path, which is `path`; excludes the pipeline fill.
     #[must_use]
     pub fn latency(&self, bytes: Bytes, path: Picos, ends: Ends, carried: Carried) -> Picos {
         let asked = Picos(2 * (self.control.0 + path.0));
@@ -114,7 +115,7 @@ impl MessageCosts {
         self.post + more
     }
 
-    /// How long the sending process is busy with a message from GPU memory.
+    /// Time that a message from GPU memory occupies the sending process.
     #[must_use]
     pub fn busy(&self, bytes: Bytes, carried: Carried) -> Picos {
         if self.is_eager(bytes) {
@@ -126,7 +127,7 @@ impl MessageCosts {
     }
 }
 
-/// Bytes at a rate.
+/// Time of `bytes` at a rate.
 pub(crate) fn time(bytes: Bytes, rate: Bandwidth) -> Picos {
     let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
     Picos(u64::try_from(picos).unwrap_or(u64::MAX))
@@ -152,7 +153,7 @@ mod tests {
     };
 
     #[test]
-    fn the_size_decides_what_a_message_waits_for() {
+    fn latency_depends_on_message_size_and_carrier() {
         let of = |bytes, ends, carried| COSTS.latency(Bytes(bytes), Picos(5), ends, carried).0;
         assert_eq!(of(0, Ends::Devices, Carried::ByEngine), 1);
         assert_eq!(of(1_000, Ends::Devices, Carried::ByNic), 1 + 100 + 2_000);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_busy_with_every_fragment_and_copies_small_messages() {
+    fn process_time_covers_fragments_and_eager_copies() {
         assert_eq!(COSTS.busy(Bytes(1 << 20), Carried::ByNic), Picos(7));
         assert_eq!(COSTS.busy(Bytes((1 << 20) + 1), Carried::ByWayOfHosts), Picos(7 * 257));
         assert_eq!(COSTS.busy(Bytes(1_000), Carried::ByWayOfHosts), Picos(7 + 10 + 1_000));

@@ -1,4 +1,4 @@
-//! The `[message]` table of a profile: what two-sided messages cost.
+//! Reader and writer of the `[message]` table of a profile: cost of two-sided messages.
 
 use std::fmt::Write as _;
 

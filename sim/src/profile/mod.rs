@@ -1,8 +1,8 @@
-//! What software costs: a profile holds the costs of one library on one generation of GPUs.
+//! Software cost profiles: the costs of one library on one generation of GPUs.
 //!
-//! A profile file has device-side costs per protocol, and launch costs and floors per launch mode (the device does not
-//! care how it was launched). [`Profile::ideal`] has no software cost at all. Shipped profiles lie in `sim/profiles`,
-//! each with the data and the date it was made from.
+//! A profile file has device-side costs per protocol, and launch costs and floors per launch mode (device-side costs do
+//! not depend on the launch mode). [`Profile::ideal`] has no software cost at all. The shipped profiles in
+//! `sim/profiles` name their data source and its date.
 
 mod band;
 mod band_file;
@@ -29,54 +29,54 @@ pub use network_file::MeasuredNetwork;
 pub use protocol::{BlockWork, Deed, Fate, Kept, LaneSpeed, Passes, ProtocolCosts, Role, Shared};
 pub use transport::Transport;
 
-/// How a collective is launched.
+/// Launch mode of a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Launch {
-    /// Replayed from a CUDA graph.
+    /// CUDA graph replay.
     #[default]
     Graph,
-    /// Launched on a stream, call by call.
+    /// Individual launches on a stream.
     Stream,
 }
 
-/// Who launches on the GPUs of a host.
+/// Processes that launch on the GPUs of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processes {
-    /// A process or thread for each GPU.
+    /// One process or thread per GPU.
     #[default]
     PerGpu,
-    /// One process drives all GPUs of a host.
+    /// One process for all GPUs of a host.
     Single,
 }
 
-/// What a launch mode costs, and below what time it cannot go.
+/// Launch cost and lower time limit of a launch mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCosts {
-    /// Added to every call.
+    /// Time added to every call.
     pub added: Picos,
-    /// Added for every GPU of a host but the first: one process launches on one GPU after the other, and the kernels of
-    /// all wait for the last.
+    /// Time added per GPU of a host beyond the first: one process launches on the GPUs in sequence, and all kernels
+    /// wait for the last.
     pub added_per_gpu: Picos,
-    /// No call takes less than this, and
+    /// Lower limit on the time of a call, to which the per-GPU and per-peer limits are added.
     pub floor: Picos,
-    /// as much again for each GPU of a host: what the host does for it, or what its threads wait for each other.
+    /// Addition to the floor per GPU of a host: host work for the GPU, or waits among its threads.
     pub floor_per_gpu: Picos,
-    /// As much again for each peer that a rank sends to on its own (all_to_all, send_recv, gather, scatter): to NCCL's host side
-    /// each is a task (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
+    /// Addition to the floor per peer that a rank sends its own data to (all_to_all, send_recv, gather, scatter): each
+    /// is a task on NCCL's host side (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
     pub floor_per_peer: Picos,
-    /// No call in which data flow one way (broadcast, reduce, gather, scatter) takes less, one after the other: who only sends does not
-    /// learn from data that the others have come so far, and waits for flags that tell it. (Kernels of schedules take 3.2 µs for
-    /// such calls of 1 to 128 KiB on 2 × H100, where all_gather, all_to_all and send_recv take 2.4 to 2.8:
-    /// validate/runs/2026-11-24-2xh100; who waits for whom is told in validate/src/kernel/exchange.rs.)
+    /// Lower limit on the time of consecutive one-way calls (broadcast, reduce, gather, scatter): a rank that only
+    /// sends learns from flags, not from data, that the others are in the same call. On 2 × H100, 1 KiB to 128 KiB need
+    /// 3.2 µs one-way and 2.4 to 2.8 µs otherwise (validate/runs/2026-11-24-2xh100; see
+    /// validate/src/kernel/exchange.rs).
     pub floor_one_way: Picos,
-    /// Host and device are not in step: where the device's time comes closer to the floor than this, the later of the two
-    /// is now the one, now the other, and the call takes longer than either; at most by a quarter of it.
+    /// Width of the transition between device time and floor, which are not synchronized. If they differ by less,
+    /// either can be the later one, and the call is slower than both, by at most a quarter of `jitter`.
     pub jitter: Picos,
 }
 
-/// What of a link's nominal bandwidth transfers reach, framing of the link itself included.
+/// Fraction of a link's nominal bandwidth that transfers reach; includes the framing of the link itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkEfficiency {
     /// NVLink.
@@ -85,52 +85,52 @@ pub struct LinkEfficiency {
     pub c2c: f64,
     /// PCIe.
     pub pcie: f64,
-    /// Of what DMA (of NICs and copy engines) reaches on PCIe, the part that loads and stores between GPUs of a host reach: their packets
-    /// are smaller.
+    /// Fraction of the PCIe bandwidth of DMA (NICs and copy engines) that loads and stores between GPUs of a host
+    /// reach; their packets are smaller.
     pub pcie_peers: f64,
-    /// Between sockets.
+    /// Links between sockets.
     pub upi: f64,
     /// InfiniBand and Ethernet.
     pub network: f64,
-    /// Of what transfers between two reach on NVLink, the part that multicast and reduction in the switch reach.
+    /// Fraction of the NVLink bandwidth of point-to-point transfers that switch multicast and reduction reach.
     pub multicast: f64,
 }
 
 /// The costs of one library on one generation of GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name: `nccl-2.28-h200`.
+    /// Name, such as `nccl-2.28-h200`.
     pub name: String,
-    /// The library measured: `nccl-2.28.9`.
+    /// Library that was measured, such as `nccl-2.28.9`.
     pub library: String,
-    /// Compute capability × 10 of the GPUs measured; 0 for `ideal`.
+    /// Compute capability × 10 of the measured GPUs; 0 for `ideal`.
     pub compute_capability: u32,
-    /// The models measured, as fabrics name them or how these names begin: `H100`.
+    /// Measured GPU models, as full names in fabrics or prefixes of them, such as `H100`.
     pub gpus: Vec<String>,
     /// Date of the data, `YYYY-MM-DD`.
     pub date: String,
-    /// Where the figures come from.
+    /// Sources of the figures.
     pub sources: Vec<String>,
     /// Costs by protocol, in the order of [`Protocol::ALL`].
     pub protocols: [ProtocolCosts; 5],
-    /// Launch costs: graph and stream, each per GPU and single.
+    /// Launch costs by launch mode (graph, stream), then by processes (per GPU, single).
     pub launches: [[LaunchCosts; 2]; 2],
-    /// What of the links is reached.
+    /// Reached fractions of link bandwidth.
     pub links: LinkEfficiency,
-    /// What the way between hosts costs beyond its links.
+    /// Cost of inter-host transport beyond its links.
     pub network: NetworkCosts,
-    /// What two-sided messages cost, of an MPI; `None` of libraries whose blocks move the data.
+    /// Cost of an MPI's two-sided messages; `None` for libraries whose thread blocks move the data.
     pub messages: Option<MessageCosts>,
-    /// How far off predictions may be.
+    /// Prediction intervals.
     pub bands: Bands,
 }
 
 impl LinkEfficiency {
-    /// Nominal.
+    /// Nominal bandwidth on all links.
     pub const WHOLE: Self =
         Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, pcie_peers: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
-    /// For a kind of link.
+    /// Efficiency of a kind of link.
     #[must_use]
     pub fn of(&self, kind: LinkKind) -> f64 {
         match kind {
@@ -144,7 +144,7 @@ impl LinkEfficiency {
 }
 
 impl Profile {
-    /// No software cost: hardware alone.
+    /// Profile without software cost: hardware alone.
     #[must_use]
     pub fn ideal() -> Self {
         Self {
@@ -163,13 +163,13 @@ impl Profile {
         }
     }
 
-    /// Whether this is [`Profile::ideal`].
+    /// Returns true if this is [`Profile::ideal`].
     #[must_use]
     pub fn is_ideal(&self) -> bool {
         self.compute_capability == 0
     }
 
-    /// Where the operations of a collective work on the call's bytes: in host memory where an MPI adds there.
+    /// Processor that executes a collective's operations: the host if an MPI reduces there, else the device.
     #[must_use]
     pub fn workplace(&self, collective: Collective) -> Workplace {
         let on_hosts = self.messages.is_some_and(|messages| messages.sums == Sums::Host);
@@ -179,34 +179,34 @@ impl Profile {
         }
     }
 
-    /// What a protocol costs.
+    /// Costs of a protocol.
     #[must_use]
     pub fn protocol(&self, protocol: Protocol) -> &ProtocolCosts {
         &self.protocols[protocol as usize]
     }
 
-    /// What a launch mode costs.
+    /// Costs of a launch mode.
     #[must_use]
     pub fn launch(&self, launch: Launch, processes: Processes) -> LaunchCosts {
         self.launches[launch as usize][processes as usize]
     }
 }
 
-/// What the host has to do for a call.
+/// Parameters of a call that determine the host's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostWork {
-    /// GPUs of a host.
+    /// Number of GPUs of a host.
     pub gpus: u32,
-    /// Peers that a rank sends to on its own.
+    /// Number of peers that a rank sends its own data to.
     pub peers: u32,
-    /// Whether every rank hears of the others in a call.
+    /// Direction of the data flow.
     pub flow: Flow,
 }
 
-/// Whether every rank hears of the others in a call.
+/// Direction of a call's data flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// Data come and go.
+    /// Every rank receives data.
     #[default]
     BothWays,
     /// Some ranks only send.
@@ -214,7 +214,7 @@ pub enum Flow {
 }
 
 impl HostWork {
-    /// Of a call of so many ranks.
+    /// Determines the host work of a call of `ranks` ranks with `gpus` GPUs per host.
     #[must_use]
     pub fn of(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
         let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
@@ -224,13 +224,13 @@ impl HostWork {
 }
 
 impl LaunchCosts {
-    /// What launching adds to the device's side of a call on hosts with `gpus` GPUs in use.
+    /// Time that the launch adds to the device time of a call on hosts with `gpus` GPUs in use.
     #[must_use]
     pub fn added(&self, gpus: u32) -> Picos {
         self.added + Picos(self.added_per_gpu.0.saturating_mul(u64::from(gpus.saturating_sub(1))))
     }
 
-    /// What no call takes less than.
+    /// Lower limit on the time of a call.
     #[must_use]
     pub fn floor(&self, work: HostWork) -> Picos {
         let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
@@ -241,7 +241,7 @@ impl LaunchCosts {
         }
     }
 
-    /// What a call takes whose device side takes `device`.
+    /// Time of a call with device time `device`.
     #[must_use]
     pub fn apply(&self, device: Picos, work: HostWork) -> Picos {
         let floor = self.floor(work);
@@ -250,7 +250,7 @@ impl LaunchCosts {
         let apart = longer - device.min(floor);
         match self.jitter.0.checked_sub(apart.0) {
             Some(overlap) if overlap > 0 => {
-                // A quadratic that meets the longer of the two with its slope, at a distance of `jitter`.
+                // A quadratic that joins the longer of the two, with equal slope, at a distance of `jitter`.
                 let more = u128::from(overlap) * u128::from(overlap) / (4 * u128::from(self.jitter.0));
                 longer + Picos(u64::try_from(more).unwrap_or(u64::MAX))
             }

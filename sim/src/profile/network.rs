@@ -1,60 +1,60 @@
-//! What a library's network transport costs: the work of NCCL's proxy threads, which thread blocks and NICs wait for.
+//! Cost of a library's network transport: the work of NCCL's proxy threads, which thread blocks and NICs wait for.
 //!
-//! A block does not write to a NIC. It writes a message into the connection's buffer and a proxy thread of the host, one for
-//! each GPU, posts it; the receiving host's proxy sees it complete and tells the block there. So a message of c bytes takes,
-//! besides what its protocol costs inside a host,
+//! A thread block does not write to a NIC. It writes a message into the connection's buffer, and a proxy thread of the
+//! host, one per GPU, posts it. The receiver's proxy detects its completion and notifies the block there. The time of a
+//! message of c bytes is therefore, in addition to the cost of its protocol inside a host,
 //!
 //! ```text
-//! latency:  what fills the buffer (the block's passes over the message) + fence + post + path + arrive + flush
-//! bytes:    the longest of c ÷ its share of the links, its block's passes, and of the proxy's time: message + wire bytes ÷ scan
+//! latency:  filling the buffer (the block's passes over the message) + fence + post + path + arrive + flush
+//! bytes:    longest of c ÷ its share of the links, the block's passes, and the proxy's message + wire bytes ÷ scan
 //! ```
 //!
-//! | protocol | how the proxy learns of data | how the receiver learns of it | so it pays |
+//! | protocol | detection of data by the proxy | detection by the receiver | cost |
 //! |---|---|---|---|
-//! | ll | reads the flags of all lines, which lie in host memory | by the flags | post, scan |
-//! | ll128 | a counter behind a fence | by the flags | fence, post |
-//! | all others | a counter behind a fence | its proxy moves a counter, behind a flush before Hopper | fence, post, arrive, flush |
+//! | ll | reads the flags of all lines, which are in host memory | by the flags | post, scan |
+//! | ll128 | a counter after a fence | by the flags | fence, post |
+//! | all others | a counter after a fence | proxy's counter, after a flush before Hopper | fence, post, arrive, flush |
 //!
-//! Messages of one connection follow each other without waiting (up to eight slots), so a chain of them pays the latency
-//! once, and the time of the proxy each.
+//! Messages of one connection are pipelined (up to eight slots), so a sequence of them incurs the latency once and the
+//! proxy's time for each.
 //!
-//! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; where the buffers of each protocol
-//! lie: `sendProxyConnect`; `needFlush`), src/proxy.cc (a progress thread for each rank of a communicator).
+//! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
+//! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator).
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::schedule::Protocol;
 
-/// What a network transport costs beyond its links.
+/// Cost of a network transport beyond its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkCosts {
-    /// From a message that is ready in its buffer to its first byte leaving the NIC: the proxy finds and posts it, and
-    /// whatever the transport does (of libfabric's providers, rendezvous and reordering too).
+    /// Time from a complete message in the buffer to its first byte leaving the NIC: detection and posting by the
+    /// proxy, and the transport's own work (with libfabric's providers, also rendezvous and reordering).
     pub post: Picos,
-    /// Until what a block wrote is visible to proxy and NIC.
+    /// Time until a block's stores are visible to proxy and NIC.
     pub fence: Picos,
-    /// From a message's last byte to the block that waits for its counter.
+    /// Time from a message's last byte to the block that waits for its counter.
     pub arrive: Picos,
-    /// Until what the NIC wrote to the GPU's memory is visible there: a read through the NIC, on GPUs before Hopper.
+    /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,
-    /// The proxy's own time for a message.
+    /// Proxy time per message.
     pub message: Picos,
-    /// How fast it reads flags among data in host memory, flags and data counted; `None`: at once.
+    /// Rate at which the proxy reads flags interleaved with data in host memory, counting both; `None` means no cost.
     pub scan: Option<Bandwidth>,
 }
 
-/// How those who wait for a message learn of it.
+/// Notification of a message's sender and receiver sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// By flags in every line, on both sides.
+    /// Flags in every line, on both sides.
     Flags,
-    /// The proxy by a counter, the receiver by flags.
+    /// A counter for the sending proxy, flags for the receiver.
     CounterThenFlags,
-    /// By counters.
+    /// Counters on both sides.
     Counters,
 }
 
-/// How a protocol tells of messages.
+/// Notification method of a protocol.
 fn told(protocol: Protocol) -> Told {
     match protocol {
         Protocol::Ll => Told::Flags,
@@ -64,7 +64,7 @@ fn told(protocol: Protocol) -> Told {
 }
 
 impl NetworkCosts {
-    /// No cost.
+    /// Free of cost.
     pub const FREE: Self = Self {
         post: Picos::ZERO,
         fence: Picos::ZERO,
@@ -74,7 +74,7 @@ impl NetworkCosts {
         scan: None,
     };
 
-    /// What a message waits besides its path, its buffer full, on GPUs that need no flush.
+    /// Latency of a message beyond its path, once its buffer is full, on GPUs that need no flush.
     #[must_use]
     pub fn latency(&self, protocol: Protocol) -> Picos {
         match told(protocol) {
@@ -84,14 +84,14 @@ impl NetworkCosts {
         }
     }
 
-    /// What GPUs that need a flush wait on top.
+    /// Additional latency on GPUs that need a flush.
     #[must_use]
     pub fn flush(&self, protocol: Protocol) -> Picos {
         if told(protocol) == Told::Counters { self.flush } else { Picos::ZERO }
     }
 
-    /// How long the sending proxy is busy with so many bytes, `on_wire` with their framing, in messages of a size: a part of
-    /// a message takes its part of the time.
+    /// Time of the sending proxy for `bytes` of payload in messages of `message` bytes, `on_wire` with their framing; a
+    /// partial message costs its share.
     #[must_use]
     pub fn proxy(&self, protocol: Protocol, bytes: Bytes, message: Bytes, on_wire: Bytes) -> Picos {
         let whole = u128::from(message.0.max(1));
@@ -107,8 +107,8 @@ impl NetworkCosts {
     }
 }
 
-/// The most payload of a message: a slot of a connection's buffer, of eight; in simple two of 512 KiB, a slice (NCCL 2.30.7
-/// src/include/device.h, collectives.h).
+/// Largest payload of a message: one of eight slots of a connection's buffer; for Simple, a slice of two slots of
+/// 512 KiB (NCCL 2.30.7 src/include/device.h, collectives.h).
 #[must_use]
 pub fn largest_message(protocol: Protocol) -> Bytes {
     match protocol {
@@ -132,14 +132,14 @@ mod tests {
     };
 
     #[test]
-    fn each_protocol_pays_what_its_messages_wait_for() {
+    fn latency_depends_on_the_notification_method() {
         let all = Protocol::ALL.map(|protocol| COSTS.latency(protocol).0);
         assert_eq!(all, [1_000, 1_200, 1_230, 1_230, 1_230]);
         assert_eq!(Protocol::ALL.map(|protocol| COSTS.flush(protocol).0), [0, 0, 4, 4, 4]);
     }
 
     #[test]
-    fn a_proxy_posts_messages_and_reads_the_lines_of_ll() {
+    fn proxy_time_includes_posting_and_scanning_of_ll() {
         assert_eq!(COSTS.proxy(Protocol::Ll128, Bytes(2_001), Bytes(1_000), Bytes(1 << 20)), Picos(1_500_000));
         assert_eq!(COSTS.proxy(Protocol::Ll128, Bytes(500), Bytes(1_000), Bytes(1 << 20)), Picos(250_000));
         assert_eq!(COSTS.proxy(Protocol::Ll, Bytes(500), Bytes(500), Bytes(1_000)), Picos(1_500_000));

@@ -1,10 +1,11 @@
-//! Networks in files: the `[network]` table of a profile, and networks measured apart from GPUs, a file each.
+//! Network files: the `[network]` table of a profile, and networks measured independently of GPUs, one file each.
 //!
-//! A network costs the same whichever GPUs it joins, and GPUs the same whatever joins them: so a profile of GPUs takes the
-//! network of the machine at hand. Those shipped lie in `sim/profiles/networks`. One that was measured on machines of the
-//! same GPUs, NICs and NICs a GPU is that machine's, if nothing says that it has another ([`Transport`]). InfiniBand's is that of all
-//! others with such GPUs, whatever the rate of their NICs. Any other machine takes the network of the profile itself; a profile
-//! without one has InfiniBand's. Both go in packets of RoCE where links are Ethernet's.
+//! The cost of a network does not depend on the GPUs, nor that of GPUs on the network. A GPU profile is therefore
+//! combined with the network of the machine in question. The shipped networks are in `sim/profiles/networks`. A network
+//! measured on machines with the same GPUs, NICs and NICs per GPU applies, unless the machine is declared to have
+//! another one ([`Transport`]). InfiniBand applies to all other machines with such GPUs, at any NIC rate. Any other
+//! machine uses the profile's own network; a profile without one has InfiniBand's. Both use RoCE packets if the links
+//! are Ethernet.
 
 use std::fmt::Write as _;
 
@@ -18,10 +19,10 @@ use super::transport::{Machine, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{Band, Profile};
 
-/// That of machines that none was measured on.
+/// Network of machines without a measurement.
 const USUAL: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
-/// The networks shipped, the usual one last: it is taken where no other is.
+/// Shipped networks; the default is last, so that it is the last choice.
 const SHIPPED: [(&str, &str); 5] = [
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
@@ -30,30 +31,30 @@ const SHIPPED: [(&str, &str); 5] = [
     USUAL,
 ];
 
-/// A network, measured on machines of one kind.
+/// Network measured on one kind of machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredNetwork {
-    /// Its name: `efa-p5`.
+    /// Name, such as `efa-p5`.
     pub name: String,
     /// Date of the data, `YYYY-MM-DD`.
     pub date: String,
-    /// Where the figures come from.
+    /// Sources of the figures.
     pub sources: Vec<String>,
-    /// Compute capability × 10 of the GPUs that it joined.
+    /// Compute capability × 10 of the machines' GPUs.
     pub compute_capability: u32,
     /// Line rate of a NIC.
     pub nic: Bandwidth,
-    /// NICs a GPU.
+    /// NICs per GPU.
     pub nics_per_gpu: f64,
-    /// What carries messages.
+    /// Transport of messages.
     pub transport: Transport,
-    /// Part of the line rate that transfers reach.
+    /// Fraction of the line rate that transfers reach.
     pub efficiency: f64,
-    /// What its plugin sets for NCCL, in NCCL's own words, as `NCCL_PROTO=simple`.
+    /// NCCL environment settings made by its plugin, such as `NCCL_PROTO=simple`.
     pub settings: Option<String>,
-    /// The rest.
+    /// Costs beyond the links.
     pub costs: NetworkCosts,
-    /// How far off predictions may be.
+    /// Prediction interval.
     pub band: Band,
 }
 
@@ -123,27 +124,27 @@ impl NetworkCosts {
 }
 
 impl MeasuredNetwork {
-    /// All that are shipped.
+    /// All shipped networks.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// Only for an invalid shipped file.
     pub fn shipped() -> Result<Vec<Self>, ProfileError> {
         SHIPPED.iter().map(|&(name, text)| Self::parse(text, name)).collect()
     }
 
-    /// InfiniBand's, which stands for what was not measured.
+    /// The InfiniBand network, the default for machines without a measurement.
     ///
     /// # Errors
-    /// None but a defect of the shipped file.
+    /// Only for an invalid shipped file.
     pub fn usual() -> Result<Self, ProfileError> {
         Self::parse(USUAL.1, USUAL.0)
     }
 
-    /// What a machine is taken to have: the network measured on machines like it, or the usual one. `None` where the fabric
-    /// has no network.
+    /// Network assumed for a machine: the one measured on machines like it, or the default. `None` if the fabric has no
+    /// network.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// Only for an invalid shipped file.
     pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
         match (Self::of(fabric)?, Machine::of(fabric)) {
             (Some(network), _) => Ok(Some(network)),
@@ -152,17 +153,17 @@ impl MeasuredNetwork {
         }
     }
 
-    /// The one that was measured on machines like this; `None` where there is none, or no network.
+    /// Network measured on machines like this one; `None` if there is no measurement or no network.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// Only for an invalid shipped file.
     pub fn of(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
         let Some(machine) = Machine::of(fabric) else { return Ok(None) };
         let shipped = Self::shipped()?;
         Ok(shipped.into_iter().find(|network| machine.is_like(network)))
     }
 
-    /// The network of a profile, as measured on machines like this one; `None` where the fabric has no network.
+    /// The network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no network.
     #[must_use]
     pub fn from_profile(profile: &Profile, fabric: &Fabric) -> Option<Self> {
         let machine = Machine::of(fabric)?;
@@ -181,10 +182,10 @@ impl MeasuredNetwork {
         })
     }
 
-    /// Reads a file.
+    /// Parses a network file.
     ///
     /// # Errors
-    /// [`ProfileError`] with the line and column, or the key.
+    /// [`ProfileError`] with line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
         let reader = Reader { source, text };
         let file: MeasuredFile = reader.read()?;
@@ -206,7 +207,7 @@ impl MeasuredNetwork {
         })
     }
 
-    /// The network as a file. Reading it gives the same; fractions are written to seven digits.
+    /// Writes the network as TOML. Reading it gives the same network; fractions have seven digits.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -230,16 +231,17 @@ impl MeasuredNetwork {
 }
 
 impl Profile {
-    /// The same on the network of a machine: as it was measured on machines like it, or its own in the packets that it has there.
+    /// Returns the profile on a machine's network: the one measured on machines like it, or its own with that machine's
+    /// packets.
     ///
     /// # Errors
-    /// None but a defect of a shipped file.
+    /// Only for an invalid shipped file.
     pub(super) fn on_network_of(self, fabric: &Fabric) -> Result<Self, ProfileError> {
         Ok(match (MeasuredNetwork::of(fabric)?, Machine::of(fabric)) {
-            // What an MPI's messages cost is in its profile.
+            // An MPI's profile includes the cost of its messages.
             (Some(network), _) if self.messages.is_some() && network.name != USUAL.0 => self,
             (_, Some(_)) if self.messages.is_some() => self.in_packets(Packets::of(fabric)),
-            // The efficiency of other networks is what was reached in their own packets.
+            // The efficiency of other networks was measured with their own packets.
             (Some(network), _) if network.name != USUAL.0 => self.on(&network),
             (Some(network), _) => self.on(&network).in_packets(Packets::of(fabric)),
             (None, Some(_)) => self.in_packets(Packets::of(fabric)),
@@ -247,7 +249,8 @@ impl Profile {
         })
     }
 
-    /// The same where its network, which is InfiniBand's, has other packets: what NICs and their driver do is the same for RoCE.
+    /// Returns the profile, whose network is InfiniBand's, with other packets; NIC and driver costs are the same for
+    /// RoCE.
     fn in_packets(mut self, packets: Packets) -> Self {
         if let Packets::Roce { mtu } = packets {
             self.name = format!("{} on roce (mtu {mtu})", self.name);
@@ -256,7 +259,7 @@ impl Profile {
         self
     }
 
-    /// The same on another network.
+    /// Returns the profile on another network.
     #[must_use]
     pub fn on(mut self, network: &MeasuredNetwork) -> Self {
         self.name = format!("{} on {}", self.name, network.name);
@@ -273,16 +276,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_networks_round_trip() {
         for network in MeasuredNetwork::shipped().unwrap() {
             let text = network.to_toml();
             assert_eq!(MeasuredNetwork::parse(&text, "written").unwrap(), network, "{text}");
         }
     }
 
-    /// The same hosts by InfiniBand, by Ethernet with usual and with jumbo frames, and on a network that was measured.
+    /// Equal hosts with InfiniBand, with Ethernet at standard and jumbo MTU, and with a measured network.
     #[test]
-    fn ethernet_has_packets_of_roce() {
+    fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};
 
         let of = |preset: &str, network: &str, nodes| {
@@ -308,9 +311,9 @@ mod tests {
         assert!(!of("hgx-h100", "rail,nics_per_node=8,nic=100Gb/s,link=ethernet", 1).0.contains("roce"));
     }
 
-    /// Machines of other kinds have the same GPUs and as many NICs of a rate; who says what a network is gets that.
+    /// Machines with equal GPUs and NICs can have different networks; a declared link type decides.
     #[test]
-    fn networks_are_taken_where_nothing_says_otherwise() {
+    fn measured_networks_apply_unless_declared_otherwise() {
         use fabricast_topologies::{FabricRequest, load};
 
         let of = |preset: &str, network: &str| {
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn shipped_networks_have_the_names_of_their_files() {
+    fn shipped_networks_are_named_after_their_files() {
         for (name, text) in SHIPPED {
             assert_eq!(MeasuredNetwork::parse(text, name).unwrap().name, name);
         }

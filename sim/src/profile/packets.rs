@@ -1,46 +1,47 @@
-//! What packets of a network carry besides their headers.
+//! Packet sizes and header overhead of networks.
 //!
-//! Transfers are cut into packets of a power of two of bytes, each with headers of its own. Those of RoCE are larger than
-//! InfiniBand's, and where Ethernet's frames have their usual size its packets carry a fourth as much: 100 Gb/s become 92.6.
+//! Transfers are split into packets whose payload is a power of two in bytes. RoCE has larger headers than InfiniBand,
+//! and with standard Ethernet frames a quarter of the payload: 92.6 of 100 Gb/s remain.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Fabric, LinkKind, NodeKind};
 
-/// Bytes that a packet carries at most, whatever the network (InfiniBand Architecture Specification 1.4, volume 1, table 20).
+/// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
+/// 20).
 const MOST: u32 = 4096;
 
-/// The least that packets may be set to carry.
+/// Smallest payload of a packet in bytes that can be configured.
 const LEAST: u32 = 256;
 
-/// Headers of InfiniBand inside of a subnet: LRH 8, BTH 12, ICRC 4, VCRC 2 (the same, chapter 5.2). Those of first packets of a
-/// message are as good as none.
+/// Headers of InfiniBand within a subnet in bytes: LRH 8, BTH 12, ICRC 4, VCRC 2 (InfiniBand specification, chapter
+/// 5.2). The additional headers of a message's first packet are negligible.
 const INFINIBAND_HEADERS: u32 = 26;
 
-/// Headers of RoCE v2: preamble 8, Ethernet 14 and 4, gap between frames 12 (IEEE 802.3); IPv4 20, UDP 8, BTH 12, ICRC 4 (the same,
-/// annex A17).
+/// Headers of RoCE v2 in bytes: preamble 8, Ethernet 14 and 4, inter-frame gap 12 (IEEE 802.3); IPv4 20, UDP 8, BTH 12,
+/// ICRC 4 (InfiniBand specification, annex A17).
 const ROCE_HEADERS: u32 = 82;
 
-/// What Linux leaves of a frame for headers where it chooses how much packets of RoCE carry, though most have fewer (include/rdma/ib_addr.h,
-/// `iboe_get_mtu`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
+/// Part of a frame in bytes that Linux reserves for headers when it selects RoCE's payload, more than most packets need
+/// (include/rdma/ib_addr.h, `iboe_get_mtu`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
 const LEFT_FOR_HEADERS: u32 = 96;
 
-/// The usual size of Ethernet's frames, without their own headers.
+/// Standard MTU of Ethernet in bytes, without the frame's own headers.
 const USUAL_MTU: u32 = 1500;
 
-/// How a network cuts what it carries.
+/// Packet format of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packets {
-    /// InfiniBand's, of 4 KiB.
+    /// InfiniBand packets of 4 KiB.
     Infiniband,
-    /// RoCE's, in frames of so many bytes.
+    /// RoCE packets in Ethernet frames.
     Roce {
-        /// Largest IP packet.
+        /// Largest IP packet in bytes.
         mtu: u32,
     },
 }
 
 impl Packets {
-    /// Those of a fabric between its hosts: RoCE's where a link is Ethernet's, by the NIC with the smallest frames.
+    /// Packet format between the hosts of a fabric: RoCE if any link is Ethernet, with the smallest MTU of all NICs.
     pub(super) fn of(fabric: &Fabric) -> Self {
         if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
             return Self::Infiniband;
@@ -53,7 +54,7 @@ impl Packets {
         Self::Roce { mtu: mtus.min().unwrap_or(USUAL_MTU) }
     }
 
-    /// Bytes that a full packet carries.
+    /// Payload of a full packet in bytes.
     fn payload(self) -> u32 {
         let room = match self {
             Self::Infiniband => MOST,
@@ -62,7 +63,7 @@ impl Packets {
         1 << room.ilog2()
     }
 
-    /// The part of a line rate that is left for bytes, over 0 to 1.
+    /// Payload's fraction of the line rate, above 0 and at most 1.
     pub(super) fn carried(self) -> f64 {
         let headers = match self {
             Self::Infiniband => INFINIBAND_HEADERS,
@@ -76,9 +77,9 @@ impl Packets {
 mod tests {
     use super::*;
 
-    /// What `ibv_devinfo` says (active_mtu) of Ethernet's frames, and what is left of 100 Gb/s.
+    /// Payloads as `ibv_devinfo` reports them (active_mtu) for Ethernet MTUs, and the remaining rate of 100 Gb/s.
     #[test]
-    fn frames_hold_what_they_hold() {
+    fn payloads_match_ibv_devinfo() {
         let of = |mtu| (Packets::Roce { mtu }.payload(), (Packets::Roce { mtu }.carried() * 1000.0).round());
         assert_eq!(
             [1500, 4200, 9000, 2200, 0].map(of).to_vec(),

@@ -1,219 +1,225 @@
-//! What one protocol costs on the device, and how long a thread block is busy with an operation.
+//! Device-side cost of a protocol, and the time that an operation occupies its thread block.
 //!
-//! A channel is a thread block of some threads (or a copy-engine stream). An operation that moves c bytes takes
+//! A channel is a thread block (or a copy-engine stream). The time of an operation that moves c bytes is
 //!
 //! ```text
-//! software:  step + step_per_warp·w + (reduce | copy) + settle·c/(c + settle_half)    [+ take, where it begins a chain]
-//!            − what hides behind later slices: at most (slices − 1)/slices of (passes − 1)·pass, where it passes data on
-//!            + reload/w · min(1, c / 16 B), where a block that passes data on was at work just before
-//!            + fan, on blocks that are split (trees)
-//!            + c ÷ add, where a sum stays with its rank and calls wait for all ranks
+//! software:  step + step_per_warp·w + (reduce | copy) + settle·c/(c + settle_half)   [+ take, at the start of a chain]
+//!            − overlap with later slices: at most (slices − 1)/slices of (passes − 1)·pass, for forwarded data
+//!            + reload/w · min(1, c / 16 B), for a block that forwards data and was at work just before
+//!            + fan, on split blocks (trees)
+//!            + c ÷ add, if a sum stays with its rank and calls wait for all ranks
 //! path:      the latency of its path
-//! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, of its block, (passes − 1)·pass
+//! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, for its block, (passes − 1)·pass
 //! ```
 //!
-//! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads, each of which
-//! loads, polls for flags and stores before the next begins; the first pass is part of the step, but the
-//! next of messages that follow each other (in trees) flows when all passes of this one are over. What a pass takes is what it
-//! does: `send` loads and sends, `forward` receives and sends (the load of what it adds hides behind the wait), `take` receives
-//! and stores, and `store` comes on top where what is sent stays as well. In trees over hosts a block receives from two children, or sends
-//! to two, in the same passes ([`Shared`]): what the second one sent is another wait, `take` less its `store`, and what it is sent another
-//! store. (On 4 × H200 and one channel a block's pass of ll takes
-//! 353 ns on average in reduce_scatter of 16 MiB and 534 ns in all_gather, which differ by such stores; ll128 and simple
-//! differ in the same way: validate/runs/2026-11-21-4xh200-forced.) A block executes its
-//! operations one after the other: receiving what nobody is told of any more is an operation of its own in NCCL (the
-//! last receive of a loop), which a schedule does not have; it is charged as `take` to the send that the block begins
-//! with. Between ranks in pairs half of a block's threads send while half of them take what the peer sends: `exchange` is a pass of
-//! both, which share an SM. Data without flags in every line is taken when a chunk of it is whole, so that what is sent first
-//! and what is taken last are moved alone, in half of that each. (On two H200 a block of send_recv takes 46 ns a KiB of simple, up to a
-//! chunk of 512 KiB one half after the other, beyond both at once; of ll 170 from 2 KiB to 4 MiB:
-//! validate/runs/2026-11-23-2xh200-sends.) An NVLS chunk is copied into the buffer that the switch reads by some warps of the block, and waits for it.
+//! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads; each pass loads,
+//! polls for flags and stores before the next begins. The first pass is part of the step, but the next of several
+//! pipelined messages (in trees) flows only after all passes of this one. The time of a pass depends on its actions:
+//! `send` loads and sends; `forward` receives and sends (the load of its addend overlaps with the wait); `take`
+//! receives and stores; `store` is added if the sent data is also stored locally. In inter-host trees a block receives
+//! from two children, or sends to two, in the same passes ([`Shared`]): data of the second sender is another wait,
+//! `take` without its `store`, and data for the second receiver another store. (Measured with one channel on 4 × H200,
+//! LL, 16 MiB: 353 ns per pass in reduce_scatter and 534 ns in all_gather, which differ by such stores; LL128 and
+//! Simple differ alike: validate/runs/2026-11-21-4xh200-forced.)
 //!
-//! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes a thread and pass), prims_ll128.h (16 words of 8 bytes for 8 threads, 15
-//! of them data, 8 times unrolled: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up and down a
-//! tree on different warps).
+//! A block executes its operations in sequence. A schedule has no operation for receiving data that is not forwarded
+//! (the last receive of a loop in NCCL); it is charged as `take` to the first send of the block. In pairwise exchanges
+//! half of a block's threads send while the other half receives: `exchange` is a pass of both, which share an SM. Data
+//! without flags in every line is received only when its chunk is complete, so the first send and the last receive are
+//! not overlapped and need half of that time each. (send_recv on two H200 with Simple needs 46 ns per KiB of a block:
+//! up to a chunk of 512 KiB the halves are sequential, beyond it concurrent. LL needs 170 ns per KiB:
+//! validate/runs/2026-11-23-2xh200-sends.) An NVLS chunk is first copied, by some warps of the block, into the
+//! buffer that the switch reads.
+//!
+//! Sources: NCCL 2.28 src/device/prims_ll.h (8 bytes per thread and pass), prims_ll128.h (16 words of 8 bytes for 8
+//! threads, 15 of them data, unrolled 8 times: 60 bytes), prims_simple.h, all_reduce.h (the sequence of primitives; up
+//! and down a tree on different warps).
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::schedule::Collective;
 
-/// What one protocol costs on the device.
+/// Device-side cost of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProtocolCosts {
-    /// Once a call: kernel start, connection set-up, last synchronisation.
+    /// Cost per call: kernel start, connection set-up, last synchronisation.
     pub startup: Picos,
-    /// The same where every pair exchanges data of its own (send_recv, all_to_all, gather, scatter), which other kernels do;
-    /// `None`: as `startup`.
+    /// Cost per call of the kernels for pairwise exchanges (send_recv, all_to_all, gather, scatter); `None` means
+    /// `startup`.
     pub startup_p2p: Option<Picos>,
-    /// Once a call for each warp of a block.
+    /// Cost per call for each warp of a block.
     pub startup_per_warp: Picos,
-    /// Once a call for each peer but the first that a rank exchanges data of its own with at once, on blocks of their own: the call is
-    /// over with the last of them. (all_to_all of 2 to 16 KiB takes 0.37 to 0.52 µs longer on 4 × H200 than with as much for each peer
-    /// on 2, which is two peers more and two GPUs that start apart: validate/runs/2026-11-21-4xh200, 2026-11-21-2xh200.)
+    /// Cost per call for each concurrent peer beyond the first that a rank exchanges its own data with on separate
+    /// blocks: the call ends with the last of them. (all_to_all of 2 to 16 KiB per peer is 0.37 to 0.52 µs slower on
+    /// 4 × H200 than on 2, which is two more peers and two more GPUs: validate/runs/2026-11-21-4xh200,
+    /// 2026-11-21-2xh200.)
     pub startup_per_peer: Picos,
-    /// Before every operation, besides the latency of its path: flags, fences, polling.
+    /// Cost before every operation beyond the latency of its path: flags, fences, polling.
     pub step: Picos,
-    /// The same for each warp of a block, that must come together.
+    /// Cost before every operation for each warp of a block, all of which must synchronize.
     pub step_per_warp: Picos,
-    /// On top for operations that add what arrives.
+    /// Additional cost of operations that reduce arriving data.
     pub reduce: Picos,
-    /// On top for operations that only move it.
+    /// Additional cost of operations that only move data.
     pub copy: Picos,
-    /// Of one warp, which w warps share: what a block that comes from the chunk before still has to do (barriers, its own
-    /// data's way to registers) while the next chunk is there already; a block that waits has done it by then. So rings
-    /// pay it at every step, and the chains of trees, whose blocks wait, do not. Ring all_reduce cuts chunks at 16 bytes: of
-    /// chunks smaller than that only as many carry data, and a block is through with the others at once. That warps
-    /// share it is measured (ll128 rings of 320 and 640 threads), and not seen in NCCL's source. NCCL 2.28
-    /// src/device/prims_ll128.h (`GenericOp`: barrier, loads, poll, barrier), all_reduce.h (`runRing`).
+    /// Remaining work of a block that comes directly from the preceding chunk when the next has already arrived
+    /// (barriers, its own data's loads to registers), in time of one warp, shared by w warps. A block that waits has
+    /// done this work before. Rings therefore incur it at every step, and trees, whose blocks wait, do not. Ring
+    /// all_reduce splits chunks at 16 bytes: of smaller chunks only some carry data, and a block finishes the others
+    /// immediately. The sharing by warps is measured (LL128 rings of 320 and 640 threads), not visible in NCCL's
+    /// source. NCCL 2.28 src/device/prims_ll128.h (`GenericOp`: barrier, loads, poll, barrier), all_reduce.h
+    /// (`runRing`).
     pub reload: Picos,
-    /// More before an operation of a block that is split: the primitives of trees are made for three children, and two groups
-    /// of warps, each with barriers of its own, share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
+    /// Additional cost before an operation of a split block: the primitives of trees support three children, and two
+    /// groups of warps with separate barriers share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
     /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`).
     pub fan: Picos,
-    /// How fast a block adds what has arrived to a sum that stays with its rank, while it sends nothing; `None`: as it comes. A sum
-    /// that is sent on leaves as it is made, and where data flow one way the next call's data come meanwhile. (On 2 × H200
-    /// reduce_scatter of 256 MiB takes 452 µs where all_gather takes 374, on 2 × H100 443 and 374; all_reduce by one_shot and by
-    /// recursive doubling takes 895 and 887 where as many bytes sent take 738, by two_shot, which sends its sums on, 746; reduce of 8 MiB is
-    /// no slower than broadcast: validate/runs/2026-11-21-2xh200, 2026-11-24-2xh100.)
+    /// Rate at which a block reduces arrived data into a sum that stays with its rank, while it sends nothing; `None`
+    /// means no cost. A forwarded sum is sent as it is computed, and in one-way calls the next call's data arrives
+    /// meanwhile. (256 MiB: reduce_scatter 452 µs and all_gather 374 µs on 2 × H200, 443 and 374 µs on 2 × H100;
+    /// all_reduce by one_shot 895 µs, by two_shot, which sends its sums, 746 µs: validate/runs/2026-11-21-2xh200,
+    /// 2026-11-24-2xh100.)
     pub add: Option<Bandwidth>,
-    /// Until all data of a large operation is visible behind its flags: grows from 0 with the bytes to this.
+    /// Time until all data of a large operation is visible before its flags; grows with the bytes from 0 to this limit.
     pub settle: Picos,
-    /// The bytes at which half of `settle` is reached.
+    /// Bytes at which the settling time is half of `settle`.
     pub settle_half: Bytes,
-    /// Payload ÷ bytes on the wire, by the protocol's framing (ll 0.5, ll128 0.9375).
+    /// Payload ÷ bytes on the wire, from the protocol's framing (ll 0.5, ll128 0.9375).
     pub wire_efficiency: f64,
-    /// What limits a channel.
+    /// Throughput limit of a channel.
     pub lane: LaneSpeed,
-    /// Threads of a block unless the schedule says otherwise.
+    /// Threads per block unless the schedule sets them.
     pub threads: u16,
-    /// The part of a block's threads that reduce where it is split to reduce and copy at once (trees); the others copy.
+    /// Fraction of a block's threads that reduce if it is split to reduce and copy concurrently (trees); the others
+    /// copy.
     pub split: f64,
-    /// The largest chunk of a step; `None` is the whole.
+    /// Largest chunk of a step; `None` means unlimited.
     pub chunk: Option<Bytes>,
-    /// Slices that a chunk is handed on in: what follows it prepares behind all slices but the first.
+    /// Slices in which a chunk is forwarded: the next step overlaps with all slices but the first.
     pub slices: u16,
-    /// The pieces in which chunks stream through a chain of ranks, where data has its flags in every line and is passed on
-    /// before the chunk is whole; `None`: chunk by chunk.
+    /// Size of the pieces in which chunks stream through a chain of ranks if every line has flags, so that data is
+    /// forwarded before the chunk is complete; `None` means chunk by chunk.
     pub stream: Option<Bytes>,
 }
 
-/// What limits a channel.
+/// Throughput limit of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LaneSpeed {
-    /// Nothing.
+    /// No limit.
     Unlimited,
-    /// It moves so many bytes of payload a second at most.
+    /// Largest payload rate.
     Rate(Bandwidth),
-    /// It works pass by pass.
+    /// Passes of a thread block.
     Passes(Passes),
 }
 
-/// A thread block that works pass by pass.
+/// Costs of a thread block that works in passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Payload that a thread handles in a pass.
+    /// Payload of a thread per pass.
     pub bytes_per_thread: Bytes,
-    /// A pass that sends what lies there.
+    /// Time of a pass that sends local data.
     pub send: Picos,
-    /// A pass that sends on what arrives.
+    /// Time of a pass that forwards arriving data.
     pub forward: Picos,
-    /// A pass that takes what arrives, and sends nothing.
+    /// Time of a pass that only receives.
     pub take: Picos,
-    /// More for a pass that also keeps what it sends: the store in the rank's own memory.
+    /// Additional time of a pass that also stores the sent data in the rank's own memory.
     pub store: Picos,
-    /// More for each warp of the block.
+    /// Additional time for each warp of the block.
     pub per_warp: Picos,
-    /// Before the first pass that takes.
+    /// Time before the first receiving pass.
     pub first_take: Picos,
-    /// A pass of a block that sends with half of its threads and takes with the other half; `None`: as a pass of each.
+    /// Time of a pass of a block that sends with half of its threads and receives with the other half; `None` means one
+    /// pass of each in sequence.
     pub exchange: Option<Picos>,
 }
 
-/// What a block does in an operation.
+/// Role of a block in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends what lies there, after it took what arrived last.
+    /// Sends local data after receiving the last arrival.
     Send,
-    /// Sends on what arrives.
+    /// Forwards arriving data.
     Forward,
 }
 
-/// Whether an operation adds.
+/// Kind of an operation: copy or reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deed {
-    /// It moves.
+    /// Only moves data.
     Copy,
-    /// It adds what arrives.
+    /// Reduces arriving data.
     Reduce,
 }
 
-/// Whether what a block sends stays with its rank as well.
+/// Local storage of the data that a block sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kept {
-    /// Only others have it then.
+    /// Not stored.
     No,
-    /// It is stored here, too.
+    /// Also stored at the sending rank.
     Yes,
 }
 
-/// What becomes of the data of an operation where they arrive.
+/// Destination of an operation's data at the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// They are sent on, or nobody waits for them before the next call.
+    /// Forwarded, or not awaited before the next call.
     #[default]
     PassedOn,
-    /// They stay, and the call is over when they are there.
+    /// Stored; the call ends only when the data has arrived.
     Stays,
 }
 
-/// What else a block does with the data of an operation in the same passes, where primitives have several peers to receive from or to
-/// send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
+/// Work that a block shares with another operation in the same passes, if primitives have several peers to receive from
+/// or to send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shared {
-    /// Nothing.
+    /// No shared passes.
     #[default]
     Nothing,
-    /// It adds what a further peer sent: another wait for what arrives.
+    /// Adds the data of a further peer: another wait for arriving data.
     Adds,
-    /// It sends to this peer what it sends to one before: another store.
+    /// Sends the same data to another peer: another store.
     SendsAgain,
-    /// All of it: the operation that sends the sum adds, too.
+    /// Entirely part of the operation that sends the sum.
     InPassing,
 }
 
-/// An operation as its block sees it.
+/// Operation from its thread block's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockWork {
-    /// What the block does.
+    /// Role of the block.
     pub role: Role,
-    /// Whether it adds.
+    /// Copy or reduction.
     pub deed: Deed,
-    /// Whether what it sends stays.
+    /// Local storage of the sent data.
     pub kept: Kept,
-    /// What else is done in its passes.
+    /// Passes shared with another operation.
     pub shared: Shared,
     /// Payload, rounded up.
     pub bytes: Bytes,
-    /// Threads at work.
+    /// Number of threads.
     pub threads: u16,
 }
 
-/// What is charged for the bytes that do not fill a pass.
+/// Charge for bytes that do not fill a pass.
 #[derive(Clone, Copy)]
 enum Rest {
-    /// As much as for a full one.
+    /// A full pass.
     WholePass,
-    /// What they are of it.
+    /// A proportional part of a pass.
     ItsShare,
 }
 
 /// Threads of a warp.
 const WARP: u16 = 32;
-/// What chunks of a ring are cut at.
+/// Alignment of a ring's chunks in bytes.
 const ALIGNMENT: u64 = 16;
 
 impl ProtocolCosts {
-    /// No cost, no limit.
+    /// Free of cost and without limits.
     pub const FREE: Self = Self {
         startup: Picos::ZERO,
         startup_p2p: None,
@@ -237,8 +243,8 @@ impl ProtocolCosts {
         stream: None,
     };
 
-    /// What a call costs before its first operation, on blocks of so many threads, where a rank exchanges data of its own with so
-    /// many peers at once ([`Header::peers_at_once`](crate::schedule::Header::peers_at_once)).
+    /// Cost of a call before its first operation, on blocks of `threads` threads, with `peers` concurrent peers per
+    /// rank ([`Header::peers_at_once`](crate::schedule::Header::peers_at_once)).
     #[must_use]
     pub fn startup(&self, collective: Collective, threads: u16, peers: u16) -> Picos {
         self.least_startup(collective)
@@ -246,7 +252,7 @@ impl ProtocolCosts {
             + times(self.startup_per_peer, peers.saturating_sub(1))
     }
 
-    /// What a slot of a connection's buffer holds: a chunk that is cut into slices is as many times two of them (NCCL 2.28
+    /// Size of a slot of a connection's buffer. A chunk with slices spans two slots per slice (NCCL 2.28
     /// src/include/collectives.h: of four slots of a chunk two a slice).
     #[must_use]
     pub fn slot(&self) -> Option<Bytes> {
@@ -254,7 +260,7 @@ impl ProtocolCosts {
         self.chunk.map(|chunk| Bytes(chunk.0 / slots))
     }
 
-    /// The same on any blocks at least.
+    /// Lower bound on [`Self::startup`] for any number of threads and peers.
     #[must_use]
     pub fn least_startup(&self, collective: Collective) -> Picos {
         match self.startup_p2p {
@@ -269,7 +275,7 @@ impl ProtocolCosts {
         Picos(self.step_of(work).0.saturating_sub(self.hidden(work).0)) + self.taking(work)
     }
 
-    /// The same on a rank that receives nothing in the whole call.
+    /// Software time on a rank that receives nothing in the whole call.
     #[must_use]
     pub fn software_of_source(&self, work: BlockWork) -> Picos {
         self.step_of(work)
@@ -288,14 +294,14 @@ impl ProtocolCosts {
         self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled
     }
 
-    /// How long a block adds so many bytes to a sum that stays.
+    /// Time in which a block adds `bytes` to a sum that stays with its rank.
     #[must_use]
     pub fn adding(&self, bytes: Bytes) -> Picos {
         self.add.map_or(Picos::ZERO, |rate| super::time_at_rate(bytes, rate))
     }
 
-    /// What of a step is over before all of the data has come that it waits for: that comes in slices, of which the block
-    /// before is busy with the later ones.
+    /// Part of a step that overlaps with the arrival of its data: data arrives in slices, and the preceding block is
+    /// busy with the later ones.
     fn hidden(&self, work: BlockWork) -> Picos {
         match (work.role, self.busy(work)) {
             (Role::Forward, Some(busy)) => {
@@ -306,15 +312,15 @@ impl ProtocolCosts {
         }
     }
 
-    /// What a block that is at work all the time has yet to do when the data of an operation has come.
+    /// Remaining work of a continuously busy block when the data of an operation arrives.
     #[must_use]
     pub fn reload(&self, work: BlockWork) -> Picos {
         let full = self.reload.0 / u64::from(warps(work.threads).max(1));
         Picos((u128::from(full) * u128::from(work.bytes.0.min(ALIGNMENT)) / u128::from(ALIGNMENT)) as u64)
     }
 
-    /// Software time before a message of one pair of ranks: that of a step and, of data that is taken when it is whole, how long the
-    /// receiver has to do with the last message, of so many bytes, when nothing else is under way.
+    /// Software time before a message of one pair of ranks: that of a step and, for data received only when complete,
+    /// the receiver's time for the last message of `taken` bytes, which does not overlap.
     #[must_use]
     pub fn software_of_exchange(&self, work: BlockWork, taken: Bytes) -> Picos {
         let alone = match self.lane {
@@ -324,8 +330,8 @@ impl ProtocolCosts {
         self.step_of(work) + Picos(alone)
     }
 
-    /// How long a block is busy with one of so many messages that follow each other to a peer, while it takes what the peer sends;
-    /// `None` where blocks do not work by passes. The first is sent alone.
+    /// Time that one of `turns` consecutive messages to a peer occupies a block that concurrently receives from the
+    /// peer; `None` if blocks do not work in passes. The first message does not overlap.
     #[must_use]
     pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
         let LaneSpeed::Passes(passes) = self.lane else { return None };
@@ -334,26 +340,27 @@ impl ProtocolCosts {
         Some(both - Picos(alone))
     }
 
-    /// How soon after a message's first byte its block can send that of the next to the same peer: it tells of each before.
+    /// Spacing of consecutive messages of a block to the same peer, from first byte to first byte, including the signal
+    /// of each.
     #[must_use]
     pub fn spacing_of_exchange(&self, work: BlockWork, turns: u32) -> Picos {
         self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
     }
 
-    /// How long some threads of a block take to copy what it works on into a buffer of the library's.
+    /// Time in which `threads` threads of a block copy its data into a buffer of the library.
     #[must_use]
     pub fn staging(&self, bytes: Bytes, threads: u16) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
         passes.streaming(passes.take, bytes, threads)
     }
 
-    /// The least software time of any operation.
+    /// Lower bound on the software time of any operation.
     #[must_use]
     pub fn least_software(&self) -> Picos {
         self.step + self.copy.min(self.reduce)
     }
 
-    /// What a send waits for first: its block takes what arrived last.
+    /// Time of the receive that precedes a send: the block's last arrival.
     fn taking(&self, work: BlockWork) -> Picos {
         match (self.lane, work.role) {
             (LaneSpeed::Passes(passes), Role::Send) => {
@@ -363,22 +370,22 @@ impl ProtocolCosts {
         }
     }
 
-    /// How long a block is busy with an operation beyond its software time; `None` where blocks do not work by passes.
+    /// Time that an operation occupies a block beyond its software time; `None` if blocks do not work in passes.
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
         let LaneSpeed::Passes(passes) = self.lane else { return None };
         Some(passes.after_the_first(passes.of(work), work, self.rest()))
     }
 
-    /// What the last pass takes of one that fills its block: all threads wait for the flags of a line (NCCL
-    /// src/device/prims_ll.h, prims_ll128.h), while a copy without flags ends with smaller steps for the rest
+    /// Charge for the last, partly filled pass. With flags, all threads wait for the flags of a line (NCCL
+    /// src/device/prims_ll.h, prims_ll128.h); a copy without flags ends with smaller steps for the remainder
     /// (src/device/common_kernel.h, `reduceCopy`).
     fn rest(&self) -> Rest {
         if self.stream.is_some() { Rest::WholePass } else { Rest::ItsShare }
     }
 
-    /// How soon after an operation's first byte its block can send that of the next. Where operations are pieces of
-    /// messages, a message takes whole passes.
+    /// Spacing of consecutive operations of a block, from first byte to first byte. If operations are pieces of
+    /// messages, a message needs whole passes.
     #[must_use]
     pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
         let LaneSpeed::Passes(passes) = self.lane else { return Picos::ZERO };
@@ -394,7 +401,7 @@ impl ProtocolCosts {
         }
     }
 
-    /// Threads of a split block that reduce, and that copy, in whole warps.
+    /// Threads of a split block that reduce and that copy, in whole warps.
     #[must_use]
     pub fn split_threads(&self, threads: u16) -> [u16; 2] {
         let all = warps(threads).max(2);
@@ -404,7 +411,7 @@ impl ProtocolCosts {
 }
 
 impl Passes {
-    /// A pass of an operation.
+    /// Time of a pass of an operation.
     fn of(&self, work: BlockWork) -> Picos {
         let pass = match work.role {
             Role::Send => self.send,
@@ -422,12 +429,12 @@ impl Passes {
         }
     }
 
-    /// What a pass waits for that arrives: that of one which takes, but for its store.
+    /// Wait for arriving data in a pass: a receiving pass without its store.
     fn arrival(&self) -> Picos {
         Picos(self.take.0.saturating_sub(self.store.0))
     }
 
-    /// So many bytes each way.
+    /// Time of an exchange of `bytes` in each direction.
     fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
         let half = (threads / 2).max(1);
         match self.exchange {
@@ -448,13 +455,13 @@ impl Passes {
         self.passes(self.each(pass, threads), bytes, threads)
     }
 
-    /// As many passes, each of so long, as bytes take of so many threads, the last in part.
+    /// Time of the passes over `bytes` with `threads` threads at `each` per pass, the last one proportionally.
     fn passes(&self, each: Picos, bytes: Bytes, threads: u16) -> Picos {
         let all = u128::from(each.0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
         Picos(u64::try_from(all).unwrap_or(u64::MAX))
     }
 
-    /// What a block handles in a pass.
+    /// Bytes per pass of a block.
     fn quantum(&self, threads: u16) -> u64 {
         self.bytes_per_thread.0.saturating_mul(threads.into()).max(1)
     }

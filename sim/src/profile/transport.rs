@@ -1,4 +1,4 @@
-//! What carries messages between hosts, and which machines have which: their GPUs and NICs alone do not tell it.
+//! Network transports, and their detection: a machine's GPUs and NICs alone do not determine its transport.
 
 use fabricast_topologies::cluster::LOOPBACK_NIC;
 use fabricast_topologies::fabric::{Figures, NicFigures};
@@ -7,18 +7,19 @@ use serde::Deserialize;
 
 use super::network_file::MeasuredNetwork;
 
-/// What carries messages: GPUs, NICs and their number alone do not tell it.
+/// Transport of messages between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// InfiniBand's verbs, which RoCE takes, too.
+    /// InfiniBand verbs, also used by RoCE.
     #[default]
     Infiniband,
-    /// AWS's EFA. Its hosts have numbers of NICs that no others have; who has them of InfiniBand says so.
+    /// AWS EFA. Detected by its unusual number of NICs per host; InfiniBand machines with that number must state their
+    /// link type.
     Efa,
-    /// HPE's Slingshot, which joins hosts whose GPUs hang on CPUs by C2C, at a rate that others have as well.
+    /// HPE Slingshot: hosts whose GPUs are attached to CPUs by C2C; its NIC rate is not unique.
     Slingshot,
-    /// Sockets between parts of one host.
+    /// TCP sockets between parts of one host.
     Sockets,
 }
 
@@ -33,22 +34,22 @@ impl Transport {
     }
 }
 
-/// What tells machines apart by their networks.
+/// Characteristics that distinguish machines by their networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Machine {
     pub(super) compute_capability: u32,
     pub(super) nic: Bandwidth,
     pub(super) nics_per_gpu: f64,
-    /// Its ports are InfiniBand's: somebody said so.
+    /// True if the NICs are declared as InfiniBand.
     is_infiniband: bool,
-    /// A GPU hangs on its CPU by C2C.
+    /// True if GPUs are attached to CPUs by C2C.
     has_c2c: bool,
-    /// Its hosts are parts of one.
+    /// True if the hosts are parts of one machine (loopback).
     is_loopback: bool,
 }
 
 impl Machine {
-    /// `None` where several hosts are not joined by NICs.
+    /// Characteristics of a fabric; `None` unless several hosts are connected by NICs.
     pub(super) fn of(fabric: &Fabric) -> Option<Self> {
         let gpus = fabric.gpus();
         let capability = gpus.iter().find_map(|&gpu| match &fabric.node(gpu).figures {
@@ -81,10 +82,10 @@ impl Machine {
         })
     }
 
-    /// Whether the network was measured on such a machine, beyond doubt.
+    /// Returns true if the network was certainly measured on machines like this one.
     pub(super) fn is_like(&self, network: &MeasuredNetwork) -> bool {
         let may_have_it = match network.transport {
-            // Its rate and its number change nothing of what its verbs cost.
+            // The cost of verbs does not depend on the rate or number of NICs.
             Transport::Infiniband => return self.compute_capability == network.compute_capability,
             Transport::Efa => !self.is_infiniband,
             Transport::Slingshot => self.has_c2c && !self.is_infiniband,

@@ -1,4 +1,4 @@
-//! Profile files out: what [`parse`](super::Profile::parse) reads, in the order of the shipped ones.
+//! Writer of profile files, in the form that [`parse`](super::Profile::parse) reads and the order of the shipped files.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::{LaneSpeed, LaunchCosts, Profile, ProtocolCosts};
 use crate::schedule::Protocol;
 
 impl Profile {
-    /// The profile as a file. Reading it gives the same profile; fractions are written to seven digits.
+    /// Writes the profile as TOML. Reading it gives the same profile; fractions have seven digits.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -122,23 +122,23 @@ impl LaunchCosts {
     }
 }
 
-/// A TOML string; the escapes of JSON are TOML's too.
+/// TOML string; JSON's escapes are valid in TOML.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// Exact to a picosecond.
+/// Time in nanoseconds, exact to a picosecond.
 pub(super) fn nanoseconds(time: Picos) -> String {
     let (whole, rest) = (time.0 / 1000, time.0 % 1000);
     if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }
 }
 
-/// Times, a line each.
+/// Writes times, one per line.
 pub(super) fn write_times(times: &[(&str, Picos)], out: &mut String) -> std::fmt::Result {
     times.iter().try_for_each(|&(key, time)| writeln!(out, "{key} = {}", nanoseconds(time)))
 }
 
-/// Rates, a line each.
+/// Writes rates, one per line.
 pub(super) fn write_rates(rates: &[(&str, Bandwidth)], out: &mut String) -> std::fmt::Result {
     rates.iter().try_for_each(|&(key, rate)| writeln!(out, "{key} = \"{} B/s\"", rate.0))
 }
@@ -147,12 +147,12 @@ pub(super) fn bytes(size: Bytes) -> String {
     format!("\"{}\"", size.0)
 }
 
-/// Seven digits behind the point.
+/// Rounds to seven decimal digits.
 pub(super) fn fraction(value: f64) -> f64 {
     (value * 1e7).round() / 1e7
 }
 
-/// Where figures come from, a line each.
+/// Writes sources, one per line.
 pub(super) fn write_sources(sources: &[String], out: &mut String) -> std::fmt::Result {
     writeln!(out, "source = [")?;
     for source in sources {
@@ -161,7 +161,7 @@ pub(super) fn write_sources(sources: &[String], out: &mut String) -> std::fmt::R
     writeln!(out, "]")
 }
 
-/// The items of a list.
+/// Joins the items of a list with commas.
 pub(super) fn listed<T>(items: &[T], shown: impl Fn(&T) -> String) -> String {
     items.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_profiles_round_trip() {
         for name in Profile::names().filter(|&name| name != "ideal") {
             let profile = Profile::named(name).unwrap();
             let text = profile.to_toml();

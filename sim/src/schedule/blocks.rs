@@ -1,33 +1,33 @@
-//! How the channels of a schedule are laid out on thread blocks.
+//! Mapping of a schedule's channels to thread blocks.
 
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Threads of the blocks that run a schedule, and how they divide.
+/// Thread blocks that run a schedule and the assignment of channels to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Threads of a block; what the profile says for the protocol if left out.
+    /// Threads per block; the profile's value for the protocol if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u16>,
-    /// How many channels a block runs.
+    /// Number of channels a block runs.
     #[serde(default)]
     pub split: BlockSplit,
-    /// Payload of a message to another host, where operations are pieces of one; the whole operation if left out.
+    /// Payload of an inter-host message if operations are split into messages; the whole operation if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
-    /// Where the ranks work.
+    /// Processor that executes the ranks' operations.
     #[serde(default, skip_serializing_if = "Workplace::is_device")]
     pub workplace: Workplace,
 }
 
-/// Where the ranks of a schedule work: in whose memory scratch lies, and who moves and adds.
+/// Processor that executes the ranks' copies and reductions, and the memory that holds scratch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workplace {
-    /// On their devices.
+    /// The rank's GPU and its memory.
     #[default]
     Device,
-    /// On the CPUs nearest to their devices, as the processes of an MPI do. Input and output stay where they are.
+    /// The CPU nearest to the GPU and its memory, as for MPI processes. Input and output stay where they are.
     Host,
 }
 
@@ -37,19 +37,20 @@ impl Workplace {
     }
 }
 
-/// How many channels a block runs.
+/// Number of channels a block runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockSplit {
-    /// One.
+    /// One channel per block.
     #[default]
     Whole,
-    /// Two: channel 2k reduces, channel 2k + 1 copies, each with a part of the block's threads (NCCL's trees).
+    /// Two channels per block: channel 2k reduces, channel 2k + 1 copies, each with a part of the block's threads
+    /// (NCCL's trees).
     ReduceAndCopy,
 }
 
 impl Blocks {
-    /// Whether nothing is said.
+    /// Returns true if all fields have their defaults.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -57,7 +58,7 @@ impl Blocks {
 }
 
 impl BlockSplit {
-    /// Channels of a block.
+    /// Number of channels per block.
     #[must_use]
     pub fn channels(self) -> u16 {
         match self {

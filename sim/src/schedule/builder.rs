@@ -1,6 +1,7 @@
-//! How schedules come to be: a [`Generate`] writes the program of one rank at a time, [`Schedule::build`] collects them.
+//! Construction of schedules: a [`Generate`] writes the program of one rank at a time, [`Schedule::build`] collects
+//! them.
 //!
-//! One rank at a time, because a folded simulation asks only for the ranks that represent a class.
+//! Programs are generated per rank because a folded simulation needs only the ranks that represent a class.
 
 use super::{
     Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, Matrix, OpId, Operation, Protocol,
@@ -9,67 +10,67 @@ use super::{
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What holds for the whole schedule.
+/// Properties of the whole schedule, common to all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Who wrote it: the algorithm's name, or the name in the file it was read from.
+    /// Name of the algorithm, or the name in the file that the schedule was read from.
     pub name: String,
-    /// What it computes.
+    /// The collective call that the schedule computes.
     pub call: Call,
-    /// How its transfers move bytes.
+    /// Protocol of its transfers.
     pub protocol: Protocol,
     /// Number of channels.
     pub channels: u16,
-    /// The thread blocks that run them.
+    /// Thread blocks that run the channels.
     #[serde(default, skip_serializing_if = "Blocks::is_default")]
     pub blocks: Blocks,
-    /// How the call's bytes are cut into chunks.
+    /// Division of the call's bytes into chunks.
     pub layout: Layout,
-    /// Scratch slots of every rank.
+    /// Number of scratch slots of every rank.
     pub scratch_chunks: u32,
-    /// Teams for multicast: the ranks of each, in rising order. Mostly none.
+    /// Multicast teams: the ranks of each, in ascending order. Usually empty.
     pub teams: Vec<Vec<Rank>>,
 }
 
 impl Header {
-    /// Who sends how much to whom, of an all_to_allv whose layout has a segment for each block.
+    /// Traffic matrix of an all_to_allv whose layout has one segment per block; `None` for other schedules.
     #[must_use]
     pub fn matrix(&self) -> Option<Matrix> {
         let has_blocks = self.call.collective == Collective::AllToAllV;
         has_blocks.then(|| Matrix::of_layout(self.call.ranks, &self.layout)).flatten()
     }
 
-    /// Peers that a rank exchanges data of its own with at once: as many as it has, and blocks for.
+    /// Number of peers that a rank exchanges its own data with concurrently: the smaller of its peers and the channels.
     #[must_use]
     pub fn peers_at_once(&self) -> u16 {
         self.call.collective.peers(self.call.ranks).min(self.channels.into()) as u16
     }
 
-    /// What bandwidths count: nccl-tests' size, the larger buffer of a rank.
+    /// Size that bandwidths refer to: nccl-tests' size, the larger buffer of a rank.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.matrix().map_or(self.call.bytes, |matrix| matrix.size())
     }
 }
 
-/// The runs of one rank, with what they wait for.
+/// The runs of one rank and their dependencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     pub(crate) runs: Vec<Run>,
     /// `dependencies[dependency_starts[i]..dependency_starts[i + 1]]` belong to run i.
     pub(crate) dependency_starts: Vec<u32>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Runs that were dropped: those from [`Self::MOST_RUNS`] on.
+    /// Number of runs dropped because the program already had [`Self::MOST_RUNS`].
     dropped: u32,
 }
 
 impl Program {
-    /// Runs of one rank that are retained: half a gigabyte of them.
+    /// Largest number of runs retained per rank (half a gigabyte).
     pub const MOST_RUNS: usize = 1 << 22;
 
-    /// Adds a run and what its operations wait for; returns its number within the rank. Runs of length 0 are kept, so
-    /// that numbers do not depend on sizes. From [`Self::MOST_RUNS`] on runs are counted and dropped: the program is then
-    /// [cut](Self::is_cut), and nothing runs it.
+    /// Appends a run and its dependencies; returns its index within the rank. Runs of length 0 are retained, so that
+    /// indices do not depend on sizes. Runs beyond [`Self::MOST_RUNS`] are counted and dropped: the program is then
+    /// [cut](Self::is_cut) and cannot be executed.
     pub fn push(&mut self, run: Run, dependencies: &[Dependency]) -> u32 {
         if self.runs.len() >= Self::MOST_RUNS {
             self.dropped = self.dropped.saturating_add(1);
@@ -90,19 +91,19 @@ impl Program {
         &self.runs
     }
 
-    /// True if the rank has more runs than are retained.
+    /// Returns true if the rank has more runs than are retained.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.dropped > 0
     }
 
-    /// What the operations of run `run` wait for.
+    /// Dependencies of the operations of run `run`.
     #[must_use]
     pub fn dependencies(&self, run: usize) -> &[Dependency] {
         &self.dependencies[self.dependency_starts[run] as usize..self.dependency_starts[run + 1] as usize]
     }
 
-    /// Empties it, keeping its memory.
+    /// Removes all runs and retains the allocated memory.
     pub fn clear(&mut self) {
         self.runs.clear();
         self.dependency_starts.clear();
@@ -111,28 +112,28 @@ impl Program {
     }
 }
 
-/// Anything that can say what each rank does.
+/// Generator of a schedule, one rank at a time.
 pub trait Generate {
-    /// What holds for all ranks.
+    /// The header common to all ranks.
     fn header(&self) -> &Header;
 
-    /// Writes the program of one rank into an empty `program`. Depends on nothing but the generator and the rank.
+    /// Writes the program of one rank into an empty `program`. The result depends only on the generator and the rank.
     fn program(&self, rank: Rank, program: &mut Program);
 
-    /// The program of one rank, to be read: where it stands, or written into `scratch`.
+    /// Returns the program of one rank: a reference to the stored one, or one written into `scratch`.
     fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
         scratch.clear();
         self.program(rank, scratch);
         scratch
     }
 
-    /// Which ranks may be interchanged; a claim.
+    /// Declared symmetry of the ranks; not verified.
     fn symmetry(&self) -> Symmetry {
         Symmetry::None
     }
 }
 
-/// Programs that are there, by rank.
+/// Generator over stored programs, indexed by rank.
 #[derive(Clone, Copy)]
 pub(crate) struct Written<'a> {
     pub header: &'a Header,
@@ -156,101 +157,101 @@ impl Generate for Written<'_> {
     }
 }
 
-/// Why programs do not make a schedule.
+/// Reasons why programs do not form a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// More operations than ids.
+    /// More operations than an [`OpId`] can number.
     #[error("the schedule has more than {} operations", u32::MAX)]
     TooManyOperations,
-    /// More runs of a rank, or in all, than are retained.
+    /// More runs, in one rank or in total, than are retained.
     #[error(
         "the schedule has more runs than can be held (at most {} of a rank, {} in all); larger chunks or fewer channels make fewer",
         Program::MOST_RUNS,
         Schedule::MOST_RUNS
     )]
     TooManyRuns,
-    /// An operation names a rank that does not exist.
+    /// An operation refers to a rank that does not exist.
     #[error("operation {index} of run {run} of rank {} names rank {} of {ranks}", .rank.0, .peer.0)]
     NoSuchRank {
-        /// The rank whose program it is.
+        /// Rank whose program is invalid.
         rank: Rank,
-        /// The run within the rank.
+        /// Index of the run within the rank.
         run: u32,
-        /// The operation within the run.
+        /// Index of the operation within the run.
         index: u32,
-        /// The rank named.
+        /// Rank that does not exist.
         peer: Rank,
-        /// How many there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// A rooted call's root does not exist.
+    /// The root of a rooted collective does not exist.
     #[error("the root is rank {} of {ranks}", .root.0)]
     NoSuchRoot {
         /// The root.
         root: Rank,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
     /// A run is on a channel that does not exist.
     #[error("run {run} of rank {} is on channel {} of {channels}", .rank.0, .channel.0)]
     NoSuchChannel {
-        /// The rank whose program it is.
+        /// Rank whose program is invalid.
         rank: Rank,
-        /// The run within the rank.
+        /// Index of the run within the rank.
         run: u32,
-        /// The channel named.
+        /// Channel that does not exist.
         channel: Channel,
-        /// How many there are.
+        /// Number of channels.
         channels: u16,
     },
-    /// A dependency names a run that does not exist.
+    /// A dependency refers to a run that does not exist.
     #[error("run {run} of rank {} waits for run {} of rank {}, which does not exist", .rank.0, .on.run, .on.rank.0)]
     NoSuchRun {
-        /// The rank whose program it is.
+        /// Rank whose program is invalid.
         rank: Rank,
-        /// The run within the rank.
+        /// Index of the run within the rank.
         run: u32,
-        /// What it waits for.
+        /// The invalid dependency.
         on: Dependency,
     },
-    /// A team is empty, out of order, or has ranks that do not exist.
+    /// A team is empty, unsorted, or has ranks that do not exist.
     #[error("team {} is not a list of different ranks below {ranks} in rising order", .team.0)]
     BadTeam {
         /// The team.
         team: TeamId,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// A multicast operation names a team that does not exist, or that its rank is not in.
+    /// A multicast operation refers to a team that does not exist, or that does not contain its rank.
     #[error("operation {index} of run {run} of rank {} names team {}, which does not exist or does not hold the rank", .rank.0, .team.0)]
     NoSuchTeam {
-        /// The rank whose program it is.
+        /// Rank whose program is invalid.
         rank: Rank,
-        /// The run within the rank.
+        /// Index of the run within the rank.
         run: u32,
-        /// The operation within the run.
+        /// Index of the operation within the run.
         index: u32,
-        /// The team named.
+        /// The invalid team.
         team: TeamId,
     },
-    /// A chunk lies outside its buffer.
+    /// A chunk is outside its buffer.
     #[error("operation {index} of run {run} of rank {} uses {} chunk {} of {chunks}", .rank.0, .chunk.buffer, .chunk.index)]
     NoSuchChunk {
-        /// The rank whose program it is.
+        /// Rank whose program is invalid.
         rank: Rank,
-        /// The run within the rank.
+        /// Index of the run within the rank.
         run: u32,
-        /// The operation within the run.
+        /// Index of the operation within the run.
         index: u32,
-        /// The last chunk touched.
+        /// The last chunk accessed.
         chunk: ChunkRef,
-        /// How many the buffer has.
+        /// Number of chunks in the buffer.
         chunks: u32,
     },
 }
 
 impl ScheduleError {
-    /// The run to blame, by rank and number within the rank, where there is one.
+    /// The invalid run as rank and index within the rank; `None` if the error concerns no single run.
     #[must_use]
     pub fn run(&self) -> Option<(Rank, u32)> {
         match *self {
@@ -264,27 +265,28 @@ impl ScheduleError {
     }
 }
 
-/// A whole schedule: the programs of all ranks in flat arrays.
+/// A complete schedule: the programs of all ranks in flat arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub(crate) header: Header,
     /// `runs[rank_starts[r]..rank_starts[r + 1]]` belong to rank r.
     pub(crate) rank_starts: Vec<u32>,
     pub(crate) runs: Vec<Run>,
-    /// Id of the first operation of each run, and the number of operations at the end.
+    /// Id of the first operation of each run, then the total number of operations.
     pub(crate) first_ops: Vec<u32>,
     pub(crate) dependency_starts: Vec<u32>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
 impl Schedule {
-    /// Runs of all ranks that are held, or lowered for a simulation: some gigabytes of them.
+    /// Largest number of runs of all ranks that a schedule or a simulation holds (several gigabytes).
     pub const MOST_RUNS: usize = 1 << 25;
 
-    /// Collects the programs of all ranks, and checks that every rank, run and chunk they name exists.
+    /// Collects the programs of all ranks and checks that every rank, run, channel, team and chunk they refer to
+    /// exists.
     ///
     /// # Errors
-    /// [`ScheduleError`], naming the first operation that is wrong.
+    /// [`ScheduleError`] for the first invalid operation.
     pub fn build(generator: &dyn Generate) -> Result<Self, ScheduleError> {
         let header = generator.header().clone();
         let mut schedule = Self {
@@ -316,13 +318,14 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// What holds for all ranks.
+    /// The header common to all ranks.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The same schedule for a call of another size: every segment of the layout grows in proportion, rounded down.
+    /// Returns the schedule for a call of `bytes` (unchanged if `None`). Segments of the layout scale in proportion,
+    /// rounded down.
     #[must_use]
     pub fn scaled(mut self, bytes: Option<Bytes>) -> Self {
         if let Some(bytes) = bytes {
@@ -344,12 +347,12 @@ impl Schedule {
         self.runs.len() as u32
     }
 
-    /// The runs of a rank, as ids.
+    /// Ids of the runs of a rank.
     pub fn runs_of(&self, rank: Rank) -> impl ExactSizeIterator<Item = RunId> + use<> {
         (self.rank_starts[rank.0 as usize]..self.rank_starts[rank.0 as usize + 1]).map(RunId)
     }
 
-    /// A run.
+    /// The run with this id.
     #[must_use]
     pub fn run(&self, id: RunId) -> &Run {
         &self.runs[id.0 as usize]
@@ -361,13 +364,13 @@ impl Schedule {
         Rank(self.rank_starts.partition_point(|&start| start <= run.0) as u32 - 1)
     }
 
-    /// Id of the run that a dependency names.
+    /// Id of run number `run` of a rank, as in a [`Dependency`].
     #[must_use]
     pub fn run_id(&self, rank: Rank, run: u32) -> RunId {
         RunId(self.rank_starts[rank.0 as usize] + run)
     }
 
-    /// What the operations of a run wait for.
+    /// Dependencies of the operations of a run.
     #[must_use]
     pub fn dependencies(&self, run: RunId) -> &[Dependency] {
         let i = run.0 as usize;
@@ -380,14 +383,14 @@ impl Schedule {
         OpId(self.first_ops[run.0 as usize] + index)
     }
 
-    /// The run and place of an operation (which must exist).
+    /// The run of an operation and its index in the run. The operation must exist.
     #[must_use]
     pub fn locate(&self, op: OpId) -> (RunId, u32) {
         let run = self.first_ops.partition_point(|&first| first <= op.0) - 1;
         (RunId(run as u32), op.0 - self.first_ops[run])
     }
 
-    /// An operation (which must exist).
+    /// The operation with this id, which must exist.
     #[must_use]
     pub fn operation(&self, op: OpId) -> Operation {
         let (run, index) = self.locate(op);
@@ -402,7 +405,7 @@ impl Schedule {
         })
     }
 
-    /// The operations that an operation waits for.
+    /// Ids of the operations that operation `index` of a run waits for.
     pub fn waits_for(&self, run: RunId, index: u32) -> impl Iterator<Item = OpId> + '_ {
         self.dependencies(run).iter().filter_map(move |dependency| {
             let on = self.run_id(dependency.rank, dependency.run);
@@ -410,13 +413,13 @@ impl Schedule {
         })
     }
 
-    /// The ranks of a team (which must exist).
+    /// The ranks of a team, which must exist.
     #[must_use]
     pub fn team(&self, team: TeamId) -> &[Rank] {
         &self.header.teams[team.0 as usize]
     }
 
-    /// Number of chunks that a buffer reference may use.
+    /// Number of chunks in a buffer.
     #[must_use]
     pub fn buffer_chunks(&self, buffer: super::Buffer) -> u32 {
         match buffer {
@@ -425,7 +428,7 @@ impl Schedule {
         }
     }
 
-    /// Whether input and output are the same memory.
+    /// Returns true if input and output are the same memory.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         self.header.call.buffers == BufferUse::InPlace
@@ -467,7 +470,7 @@ mod tests {
     use super::super::{Buffer, Channel, OpKind, Walk};
     use super::*;
 
-    /// Programs grow no further, and say so.
+    /// Programs stop growing at [`Program::MOST_RUNS`] and report that they are cut.
     #[test]
     fn endless_programs_are_cut() {
         let run = Run {

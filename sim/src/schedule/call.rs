@@ -1,4 +1,4 @@
-//! What is asked of a schedule: the collective, its size, its ranks.
+//! Description of a collective call: the collective, its size and its ranks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,13 +31,13 @@ pub enum Collective {
     Scatter,
     /// nccl-tests' shift: rank r ends with the input of rank r − 1 (of the last rank, for rank 0).
     SendRecv,
-    /// Rank r ends with what every rank has for it, as much as a [`Matrix`](super::Matrix) says.
+    /// Rank r ends with the data that every rank has for it, in the amounts of a [`Matrix`](super::Matrix).
     AllToAllV,
-    /// Nothing moves: no rank goes on before every rank has come.
+    /// Moves no data: no rank continues before all ranks have arrived.
     Barrier,
 }
 
-/// How a step moves bytes.
+/// Protocol of data transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -47,7 +47,7 @@ pub enum Protocol {
     Ll128,
     /// NCCL's Simple: full-rate stores through FIFO slots, then a fence and a flag.
     Simple,
-    /// One-sided stores and loads straight in symmetric, registered buffers, with signals (NVSHMEM's way).
+    /// One-sided stores and loads directly in symmetric, registered buffers, with signals (as NVSHMEM).
     Symmetric,
     /// The GPUs' copy engines, with stream signals.
     CopyEngine,
@@ -100,7 +100,7 @@ pub enum ReduceOp {
 }
 
 impl DataType {
-    /// All of them.
+    /// All data types.
     pub const ALL: [Self; 12] = [
         Self::F32,
         Self::F64,
@@ -118,15 +118,15 @@ impl DataType {
 }
 
 impl ReduceOp {
-    /// All of them.
+    /// All reductions.
     pub const ALL: [Self; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
 }
 
-/// Whether input and output are the same memory.
+/// Memory relation of input and output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferUse {
-    /// Input and output are different buffers; the input stays as it was.
+    /// Input and output are different buffers; the input is unchanged.
     #[default]
     OutOfPlace,
     /// Chunk i of the input is chunk i of the output (in the numbering of [`Schedule`](super::Schedule)).
@@ -138,17 +138,17 @@ pub enum BufferUse {
 pub struct Call {
     /// The collective.
     pub collective: Collective,
-    /// nccl-tests' size: the larger buffer of a rank. Of an all_to_allv the bytes of the whole matrix; 0 of a barrier.
+    /// nccl-tests' size: the larger buffer of a rank. The bytes of the whole matrix for all_to_allv; 0 for a barrier.
     pub bytes: Bytes,
-    /// How many ranks take part.
+    /// Number of ranks.
     pub ranks: u32,
     /// The root of broadcast, reduce, gather and scatter; 0 elsewhere.
     pub root: Rank,
-    /// In place or not.
+    /// In place or out of place.
     pub buffers: BufferUse,
 }
 
-/// Names, aliases (nccl-tests' spellings) and the busbw factor's shape, one row a collective.
+/// Collectives with their names and aliases (nccl-tests' spellings).
 const COLLECTIVES: [(Collective, &str, &[&str]); 11] = [
     (Collective::AllReduce, "all_reduce", &["allreduce", "all_reduce_perf"]),
     (Collective::AllGather, "all_gather", &["allgather", "all_gather_perf"]),
@@ -164,7 +164,7 @@ const COLLECTIVES: [(Collective, &str, &[&str]); 11] = [
 ];
 
 impl Collective {
-    /// All of them, in the order of the documentation.
+    /// All collectives, in the order of the documentation.
     pub const ALL: [Self; 11] = [
         Self::AllReduce,
         Self::AllGather,
@@ -179,19 +179,20 @@ impl Collective {
         Self::Barrier,
     ];
 
-    /// Its name: `all_reduce`.
+    /// Name, such as `all_reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         COLLECTIVES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
-    /// Whether each pair of ranks that takes part exchanges data of its own, which goes straight from one to the other.
+    /// Returns true if each pair of participating ranks exchanges its own data, sent directly from one to the other.
     #[must_use]
     pub fn is_between_pairs(self) -> bool {
         matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
     }
 
-    /// Peers that a rank exchanges data of its own with where so many ranks take part; none where data passes through other ranks.
+    /// Number of peers a rank exchanges its own data with, for a call of `ranks` ranks; 0 if data passes through other
+    /// ranks.
     #[must_use]
     pub fn peers(self, ranks: u32) -> u32 {
         match self {
@@ -201,19 +202,20 @@ impl Collective {
         }
     }
 
-    /// Whether data flow from or to a root alone, so that ranks are done with a call at different times.
+    /// Returns true if data flows only from or to a root, so that ranks complete the call at different times.
     #[must_use]
     pub fn is_one_way(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// Whether calls come in any size: those of a matrix are as large as it says, and a barrier moves nothing.
+    /// Returns true if the call has a free size. The matrix determines the size of all_to_allv; a barrier moves no
+    /// data.
     #[must_use]
     pub fn has_sizes(self) -> bool {
         !matches!(self, Self::AllToAllV | Self::Barrier)
     }
 
-    /// busbw ÷ algbw for n ranks, as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests).
+    /// Ratio busbw ÷ algbw for `ranks` ranks, as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests).
     #[must_use]
     pub fn busbw_factor(self, ranks: u32) -> f64 {
         let n = f64::from(ranks);
@@ -228,17 +230,17 @@ impl Collective {
     }
 }
 
-/// A word that names nothing.
+/// Error for a word that is not a known name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.near))]
 pub struct UnknownWord {
-    /// What was looked up.
+    /// Kind of name that was looked up.
     pub what: &'static str,
     /// The word as given.
     pub word: String,
-    /// Known words that look like it, best first.
+    /// Similar known words, best first.
     pub near: Vec<String>,
-    /// The words that are known.
+    /// All known words.
     pub expected: Vec<&'static str>,
 }
 
@@ -247,7 +249,7 @@ fn did_you_mean(near: &[String]) -> String {
 }
 
 impl UnknownWord {
-    /// A word that is none of `known`.
+    /// Creates the error for a word that is not in `known`.
     #[must_use]
     pub fn new(what: &'static str, word: &str, known: &[&'static str]) -> Self {
         let near = near_misses(word, known.iter().copied());
@@ -269,7 +271,7 @@ impl FromStr for Collective {
         let lower = word.to_ascii_lowercase();
         let named = COLLECTIVES.iter().find(|row| row.1 == lower || row.2.contains(&lower.as_str()));
         named.map(|row| row.0).ok_or_else(|| {
-            // A slip in an alias suggests the name that the alias stands for.
+            // A misspelled alias suggests the collective's canonical name.
             let spellings = COLLECTIVES.iter().flat_map(|row| std::iter::once(row.1).chain(row.2.iter().copied()));
             let near = near_misses(&lower, spellings).into_iter().filter_map(|near| near.parse::<Self>().ok());
             let mut names: Vec<String> = near.map(|collective| collective.name().to_owned()).collect();
@@ -294,10 +296,10 @@ const PROTOCOLS: [(Protocol, &str); 5] = [
 ];
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 5] = [Self::Ll, Self::Ll128, Self::Simple, Self::Symmetric, Self::CopyEngine];
 
-    /// Its name: `ll128`.
+    /// Name, such as `ll128`.
     #[must_use]
     pub fn name(self) -> &'static str {
         PROTOCOLS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
@@ -328,13 +330,13 @@ const DATA_TYPES: [(DataType, &str, u64); 12] = [
 ];
 
 impl DataType {
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     #[must_use]
     pub fn size(self) -> Bytes {
         Bytes(DATA_TYPES.iter().find(|row| row.0 == self).map_or(1, |row| row.2))
     }
 
-    /// Its name: `bf16`.
+    /// Name, such as `bf16`.
     #[must_use]
     pub fn name(self) -> &'static str {
         DATA_TYPES.iter().find(|row| row.0 == self).map_or("", |row| row.1)

@@ -1,12 +1,12 @@
-//! What every schedule must meet before anything looks at it: the ranks, runs, channels and chunks that it names exist.
+//! Validity check of schedules: the ranks, runs, channels and chunks that operations refer to exist.
 //!
-//! Runs are long and regular, so their walks are bounded by arithmetic: the first operation outside is found in
-//! logarithmic time, however long the run.
+//! Walks are checked by arithmetic: the first operation out of bounds is found in logarithmic time, regardless of the
+//! run's length.
 
 use super::{ChunkRef, Rank, RunId, Schedule, ScheduleError, TeamId, Walk};
 
 impl Schedule {
-    /// Checks that everything named exists; a schedule is never built without it.
+    /// Checks that everything a schedule refers to exists. Every constructed schedule passes this check.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root);
         if root.0 >= ranks && ranks > 0 {
@@ -75,8 +75,8 @@ impl Schedule {
 
 const WRAP: u64 = 1 << 32;
 
-/// The first of `len` steps at which a walk is not below `limit`. A walk with a modulus must in addition not pass 0 or
-/// 2³² between two of its positions (a stride from 2³¹ up counts as negative): such a step counts as outside.
+/// The first of `len` steps at which a walk is not below `limit`. A walk with a modulus must also not cross 0 or 2³²
+/// between two of its positions (a stride of 2³¹ or more counts as negative): such a step counts as out of bounds.
 fn first_outside(walk: Walk, len: u32, limit: u64) -> Option<u32> {
     if len == 0 {
         return None;
@@ -90,10 +90,10 @@ fn first_outside(walk: Walk, len: u32, limit: u64) -> Option<u32> {
         let start = (u64::from(walk.base) + u64::from(walk.start) * u64::from(walk.stride) % WRAP) % WRAP;
         return first_within(start, step, WRAP, len, limit, WRAP - 1);
     }
-    // The position is a progression modulo the modulus, and the bad positions are those above or below a bound.
+    // The position is a progression modulo the modulus; invalid positions are those above or below a bound.
     let (base, limit, last) = (i64::from(walk.base), limit as i64, i64::from(walk.modulus) - 1);
     let stride = i64::from(walk.stride as i32);
-    // Inside: 0 ≤ base + position·stride < limit.
+    // In bounds: 0 ≤ base + position·stride < limit.
     let (good_from, good_to) = if stride > 0 {
         ((-base).div_euclid(stride) + i64::from((-base).rem_euclid(stride) != 0), (limit - 1 - base).div_euclid(stride))
     } else {
@@ -118,7 +118,7 @@ fn first_within(start: u64, step: u64, modulus: u64, len: u32, low: u64, high: u
     if low > high {
         return None;
     }
-    // Move the start to 0; where the range then passes 0, the start itself lies within.
+    // Shift the start to 0; if the range then crosses 0, the start itself is inside.
     let (low, high) = ((low + modulus - start) % modulus, (high + modulus - start) % modulus);
     let first = if low > high { Some(0) } else { first_multiple_within(step, modulus, low, high) };
     first.and_then(|i| u32::try_from(i).ok()).filter(|&i| i < len)
@@ -140,7 +140,7 @@ fn first_multiple_within(a: u64, m: u64, low: u64, high: u64) -> Option<u64> {
     if within_first_lap * a <= high {
         return Some(within_first_lap);
     }
-    // No multiple of a lies within, so the range keeps its order modulo a; y laps bring one there.
+    // No multiple of a is inside, so the range keeps its order modulo a; y laps reach it.
     let laps = first_multiple_within((a - m % a) % a, a, low % a, high % a)?;
     Some((u128::from(low) + u128::from(m) * u128::from(laps)).div_ceil(u128::from(a)) as u64)
 }
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, step by step.
+    /// Reference implementation, step by step.
     fn by_steps(walk: Walk, len: u32, limit: u64) -> Option<u32> {
         (0..len).find(|&i| u64::from(walk.at(i)) >= limit)
     }
 
     proptest! {
         #[test]
-        fn bounds_of_cyclic_walks_equal_those_found_step_by_step(
+        fn cyclic_walk_bounds_match_step_by_step_search(
             base in 0u32..200, start in 0u32..300, step in 0u32..300, modulus in 1u32..120, stride in 0u32..5,
             len in 0u32..200, limit in 0u64..900,
         ) {
@@ -166,17 +166,17 @@ mod tests {
         }
 
         #[test]
-        fn bounds_of_falling_walks_equal_those_found_step_by_step(
+        fn descending_walk_bounds_match_step_by_step_search(
             modulus in 1u32..100, start in 0u32..100, step in 0u32..100, back in 1u32..4, spare in 0u32..50,
             len in 0u32..150, limit in 0u64..500,
         ) {
-            // Starts high enough never to pass 0.
+            // The base is high enough never to cross 0.
             let walk = Walk { base: modulus * back + spare, start, step, modulus, stride: back.wrapping_neg() };
             prop_assert_eq!(first_outside(walk, len, limit), by_steps(walk, len, limit));
         }
 
         #[test]
-        fn bounds_of_straight_walks_equal_those_found_step_by_step(
+        fn linear_walk_bounds_match_step_by_step_search(
             base: u32, start: u32, step: u32, stride in prop_oneof![0u32..5, any::<u32>()],
             len in 0u32..200, limit in 0u64..1 << 33,
         ) {
@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn a_wrapping_cyclic_walk_is_never_let_through(
+        fn wrapping_cyclic_walks_are_rejected(
             base: u32, start: u32, step: u32, modulus in 1u32.., stride: u32, len in 0u32..200, limit in 0u64..1 << 33,
         ) {
             let walk = Walk { base, start, step, modulus, stride };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_bounded_without_walking_them() {
+    fn bounds_of_long_runs_are_found_without_iteration() {
         let walk = Walk::cyclic(0, 7, 12_345, 1 << 31);
         assert_eq!(first_outside(walk, u32::MAX, 1 << 31), None);
         assert!(first_outside(walk, u32::MAX, (1 << 31) - 1).is_some());

@@ -1,10 +1,10 @@
-//! A schedule written down operation by operation, as files of other tools give them: every operation has a number, and
-//! says by number what it waits for.
+//! Draft of a schedule as a list of single operations, the form of other tools' files: every operation has a number and
+//! lists the numbers of its dependencies.
 
 use super::{Buffer, Generate};
 use super::{Channel, ChunkRef, Dependency, Header, OpKind, Program, Rank, Run, Schedule, ScheduleError, Walk};
 
-/// One operation.
+/// One operation of a draft.
 #[derive(Clone, Debug)]
 pub(super) struct DraftOp {
     pub(super) rank: u32,
@@ -14,12 +14,12 @@ pub(super) struct DraftOp {
     pub(super) src: ChunkRef,
     pub(super) dst: ChunkRef,
     pub(super) span: u32,
-    /// Numbers of the operations that it waits for.
+    /// Numbers of the operations that this one waits for.
     pub(super) after: Vec<u32>,
 }
 
 impl DraftOp {
-    /// An operation that moves nothing.
+    /// Creates an operation that moves no data.
     pub(super) fn still(kind: OpKind, rank: u32, peer: u32, channel: u16) -> Self {
         let nowhere = ChunkRef { buffer: Buffer::Output, index: 0 };
         Self { rank, peer, channel, kind, src: nowhere, dst: nowhere, span: 0, after: Vec::new() }
@@ -39,7 +39,7 @@ impl Draft {
         self.ops.len() as u32 - 1
     }
 
-    /// Makes an operation wait for others, each once.
+    /// Adds dependencies to an operation, without duplicates.
     pub(super) fn wait(&mut self, op: u32, on: impl IntoIterator<Item = u32>) {
         if let Some(op) = self.ops.get_mut(op as usize) {
             for on in on {
@@ -50,7 +50,7 @@ impl Draft {
         }
     }
 
-    /// The schedule: runs of one operation each, rank by rank, otherwise in the order of the draft.
+    /// Builds the schedule: runs of one operation each, grouped by rank, in the order of the draft within each rank.
     pub(super) fn schedule(&self, header: Header) -> Result<Schedule, ScheduleError> {
         let mut by_rank: Vec<Vec<u32>> = vec![Vec::new(); header.call.ranks as usize];
         let mut numbers = vec![0u32; self.ops.len()];
@@ -64,7 +64,7 @@ impl Draft {
     }
 }
 
-/// A draft whose operations have their numbers within their ranks.
+/// A draft with its operations numbered within their ranks.
 struct Numbered<'a> {
     draft: &'a Draft,
     header: Header,

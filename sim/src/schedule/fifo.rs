@@ -1,10 +1,10 @@
-//! Finite FIFOs: NCCL's protocols send through a few slots per connection, and a slot is free again only when the
-//! receiver has taken what lay in it. [`with_credits`] turns that into dependencies, so that whoever understands a
-//! schedule understands FIFOs.
+//! Finite FIFOs: NCCL's protocols send through a few slots per connection, and a slot is free again only after the
+//! receiver has consumed its contents. [`with_credits`] expresses this flow control as dependencies, so that code that
+//! handles schedules needs no knowledge of FIFOs.
 //!
 //! The puts of a rank to one peer on one channel are numbered in the order in which they can be sent: by the longest
-//! chain of operations before them, then by id. Put k waits until put k − depth is *taken*: until every operation of the
-//! peer that waits for that put is done, or, where none does, until it arrived.
+//! chain of operations before them, then by id. Put k waits until put k − depth is *consumed*: until every operation of
+//! the peer that depends on that put is done or, if there is none, until it arrived.
 
 use super::order::Graph;
 use super::{Channel, Dependency, OpId, Protocol, Rank, Run, RunId, Schedule, ScheduleError};
@@ -12,7 +12,7 @@ use super::{Channel, Dependency, OpId, Protocol, Rank, Run, RunId, Schedule, Sch
 /// Slots of a FIFO in NCCL (`NCCL_STEPS` in src/include/device.h).
 pub const NCCL_DEPTH: u32 = 8;
 
-/// Whether a protocol sends through FIFOs; one-sided protocols store where the data belongs.
+/// Returns true if a protocol sends through FIFOs. One-sided protocols store directly to the destination.
 #[must_use]
 pub fn uses_fifo(protocol: Protocol) -> bool {
     match protocol {
@@ -21,15 +21,15 @@ pub fn uses_fifo(protocol: Protocol) -> bool {
     }
 }
 
-/// The same operations with the same ids, and the waiting for free slots as dependencies. A depth of 0 makes every put
-/// wait for itself. Runs are cut where the arithmetic of the credits changes; runs of regular schedules stay few. A
-/// schedule that deadlocks without FIFOs comes back as it is.
+/// Returns the schedule with the waits for free FIFO slots added as dependencies. Operations and their ids do not
+/// change. A depth of 0 makes every put wait for itself. Runs are split where the arithmetic of the credits changes;
+/// regular schedules keep few runs. A schedule that deadlocks without FIFOs is returned unchanged.
 ///
 /// # Errors
-/// [`ScheduleError::TooManyOperations`] if a dependency cannot be written down any more (starts beyond ±2³¹).
+/// [`ScheduleError::TooManyOperations`] if the start of a dependency exceeds ±2³¹.
 ///
 /// # Complexity
-/// Linear in operations and their dependencies, but for sorting the puts of each rank.
+/// Linear in operations and their dependencies, except for sorting the puts of each rank.
 pub fn with_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, ScheduleError> {
     let Some(waits_for_slot_of) = slots(schedule, depth) else { return Ok(schedule.clone()) };
     let consumers = Consumers::new(schedule);
@@ -54,7 +54,7 @@ pub fn with_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, Schedul
 
 const NONE: u32 = u32::MAX;
 
-/// For every put the put whose slot it takes over; nothing if operations wait for each other.
+/// For every put, the put that used its slot before, or [`NONE`]. `None` if operations wait for each other.
 fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
     let graph = Graph::new(schedule);
     let levels = graph.levels(&graph.order().ok()?);
@@ -78,7 +78,7 @@ fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
     Some(waits_for_slot_of)
 }
 
-/// For every put, the operations of its receiver that wait for it.
+/// For every put, the operations of its receiver that depend on it.
 struct Consumers {
     starts: Vec<u32>,
     operations: Vec<u32>,
@@ -106,7 +106,7 @@ impl Consumers {
     }
 }
 
-/// Calls back with every put and every operation of its receiver that waits for it.
+/// Calls `found` with every put and every operation of its receiver that depends on it.
 fn each_consumption(schedule: &Schedule, mut found: impl FnMut(u32, u32)) {
     for rank in (0..schedule.header.call.ranks).map(Rank) {
         for run in schedule.runs_of(rank) {
@@ -128,8 +128,8 @@ fn each_consumption(schedule: &Schedule, mut found: impl FnMut(u32, u32)) {
     }
 }
 
-/// A credit as it was in the old schedule: operation `from + i` of the piece's run waits for operation `first + step·i`
-/// of `run`.
+/// A credit in terms of the original schedule: operation `from + i` of the piece's run waits for operation `first +
+/// step·i` of `run`.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
     run: RunId,
@@ -137,13 +137,13 @@ struct Credit {
     step: u32,
 }
 
-/// Operations `from..to` of an old run whose credits follow one arithmetic.
+/// Operations `from..to` of an original run whose credits form one arithmetic progression.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     run: RunId,
     from: u32,
     to: u32,
-    /// Bounds into [`Pieces::credits`].
+    /// Range in [`Pieces::credits`].
     credits: (u32, u32),
 }
 
@@ -151,7 +151,7 @@ struct Piece {
 struct Pieces {
     pieces: Vec<Piece>,
     credits: Vec<Credit>,
-    /// The first piece of each old run, and the number of pieces at the end.
+    /// The first piece of each original run, then the number of pieces.
     first_of_run: Vec<u32>,
     run: RunId,
 }
@@ -162,7 +162,8 @@ impl Pieces {
         self.first_of_run.push(self.pieces.len() as u32);
     }
 
-    /// Adds the next operation of the run: to the piece at hand if its credits go on as they should.
+    /// Adds the next operation of the run: to the current piece if its credits continue the progression, else to a new
+    /// piece.
     fn add(&mut self, index: u32, credits: &[(RunId, u32)]) {
         let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
         if let Some(piece) = self.pieces[first_piece..].last_mut() {
@@ -192,7 +193,7 @@ impl Pieces {
         let first_piece = self.first_of_run.last().copied().unwrap_or(0) as usize;
         match self.pieces[first_piece..].last_mut() {
             Some(piece) => piece.to = len,
-            // A run of length 0 keeps its place.
+            // A run of length 0 retains its index.
             None => self.pieces.push(Piece { run: self.run, from: 0, to: 0, credits: (0, 0) }),
         }
     }
@@ -245,8 +246,8 @@ impl Pieces {
         Ok(result)
     }
 
-    /// Writes down that operation i of a piece waits for operation `first + step·i` of an old run, in terms of the pieces
-    /// of that run.
+    /// Records that operation i of a piece waits for operation `first + step·i` of an original run, expressed by the
+    /// pieces of that run.
     #[allow(clippy::too_many_arguments, reason = "one dependency, taken apart")]
     fn translate(
         &self,

@@ -1,6 +1,6 @@
-//! The formats of schedule files: which one a text is, and reading and writing by name.
+//! Formats of schedule files: detection, reading and writing.
 //!
-//! | format | what it is | read by |
+//! | format | content | read by |
 //! |---|---|---|
 //! | `json` | this project's own, lossless ([`json`]) | fabricast |
 //! | `msccl-xml` | two-sided steps of thread blocks ([`msccl_xml`]) | MSCCL, RCCL |
@@ -12,10 +12,10 @@ use fabricast_topologies::{Bytes, Place};
 
 use super::{Collective, OpId, Protocol, Schedule, json, msccl_xml, mscclpp};
 
-/// A format of schedule files.
+/// File format of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// This project's own.
+    /// fabricast's own format.
     Json,
     /// MSCCL's algorithm files.
     MscclXml,
@@ -24,18 +24,17 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a text looks like. What is none of them is taken for [`Format::Json`], whose reader says what is
-    /// wrong with it.
+    /// Detects the format of a text. Unrecognized text counts as [`Format::Json`], whose reader reports the error.
     #[must_use]
     pub fn of(text: &str) -> Self {
         if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') {
             return Self::MscclXml;
         }
-        // Own files begin with their version; plans have neither it nor a call.
+        // fabricast's files begin with their version; execution plans have neither it nor a call.
         if !text.contains("\"fabricast_schedule\"") && text.contains("\"gpus\"") { Self::Mscclpp } else { Self::Json }
     }
 
-    /// Its name: `msccl-xml`.
+    /// Name, such as `msccl-xml`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,8 +44,8 @@ impl Format {
         }
     }
 
-    /// What becomes of a protocol in this format: MSCCL moves everything through FIFOs, MSCCL++ stores and loads straight
-    /// or sends packets.
+    /// Protocol that represents `protocol` in this format: MSCCL sends everything through FIFOs; MSCCL++ stores and
+    /// loads directly or sends packets.
     #[must_use]
     pub fn protocol(self, protocol: Protocol) -> Protocol {
         match (self, protocol) {
@@ -58,13 +57,13 @@ impl Format {
     }
 }
 
-/// Why a text is not a schedule, and where.
+/// Error of reading a schedule, with its location in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct FormatError {
-    /// Where in the text.
+    /// Location in the text.
     pub place: Place,
-    /// What was found and what was expected.
+    /// Content found and content expected.
     pub message: String,
 }
 
@@ -74,20 +73,20 @@ impl From<json::JsonError> for FormatError {
     }
 }
 
-/// Why a schedule cannot be written in a format.
+/// Reasons why a schedule cannot be written in a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// More operations than a file of this format should have.
+    /// More operations than a file of this format may have.
     #[error("{operations} operations; {format} files are written up to {most}")]
     TooLarge {
         /// The format.
         format: &'static str,
-        /// How many there are.
+        /// Number of operations.
         operations: u64,
-        /// How many there may be.
+        /// Largest number allowed.
         most: u64,
     },
-    /// A collective that the format has no word for.
+    /// A collective that the format cannot express.
     #[error("{format} files have no {collective}")]
     Collective {
         /// The format.
@@ -95,39 +94,39 @@ pub enum WriteError {
         /// The collective.
         collective: Collective,
     },
-    /// The chunks have no common size.
+    /// The chunks have no common unit size.
     #[error("chunks of different sizes that are not multiples of a common one: {reason}")]
     UnequalChunks {
-        /// What they are.
+        /// Description of the chunks.
         reason: String,
     },
-    /// The common size of the chunks is so small that a file would move too many.
+    /// The common unit of the chunks is so small that a file would move too many.
     #[error("chunks whose common size is so small that {moved} are moved; expected at most {most}")]
     TooFine {
-        /// How many chunks of that size all operations move, at both ends.
+        /// Number of units moved by all operations, counted at both ends.
         moved: u64,
-        /// How many files may move.
+        /// Largest number a file may move.
         most: u64,
     },
-    /// An operation that the format has no words for.
+    /// An operation that the format cannot express.
     #[error("operation {} ({what}): {reason}", .operation.0)]
     Unsupported {
         /// The operation.
         operation: OpId,
-        /// What it is: `rank 0, put to rank 4`.
+        /// Description, such as `rank 0, put to rank 4`.
         what: String,
-        /// What the format cannot say.
+        /// Feature that the format lacks.
         reason: String,
     },
-    /// Operations that wait for each other: no file can have them in order.
+    /// Operations that wait for each other and so have no order in a file.
     #[error("operation {} waits for itself", .operation.0)]
     Deadlock {
-        /// One of them.
+        /// One operation of the cycle.
         operation: OpId,
     },
 }
 
-/// Reads a schedule in whichever format it is. `source` is what errors call the text.
+/// Reads a schedule in any of the formats. `source` names the text in errors.
 ///
 /// # Errors
 /// [`FormatError`] with line and column.
@@ -135,8 +134,8 @@ pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
     read_for(text, source).map(|(schedule, _)| schedule)
 }
 
-/// The same, with the first and the last size that the file is for; [`Bytes`] of `u64::MAX` where there is no last one. A schedule of
-/// our own is for its size.
+/// Variant of [`read()`] that also returns the smallest and the largest call size that the file is for; the largest is
+/// `u64::MAX` if the file sets no limit. A schedule in fabricast's own format is for one size.
 ///
 /// # Errors
 /// [`FormatError`], as [`read()`].
@@ -155,7 +154,7 @@ pub fn read_for(text: &str, source: &str) -> Result<(Schedule, (Bytes, Bytes)), 
 /// Writes a schedule in a format.
 ///
 /// # Errors
-/// [`WriteError`] where the format cannot say what the schedule says.
+/// [`WriteError`] if the format cannot express the schedule.
 pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> {
     match format {
         Format::Json => Ok(json::to_json(schedule)),
@@ -164,11 +163,11 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
     }
 }
 
-/// Writes a schedule in a format of another tool, for sizes from the first to the last, at the end of a text: who writes many files
-/// needs no memory for each.
+/// Appends a schedule in a format to `text`, for call sizes from `sizes.0` to `sizes.1`. Callers that write many files
+/// can reuse one buffer.
 ///
 /// # Errors
-/// [`WriteError`], as [`write()`]; the text is then as it was.
+/// [`WriteError`], as [`write()`]; the text is then unchanged.
 pub fn write_for(
     schedule: &Schedule,
     format: Format,
@@ -190,7 +189,7 @@ pub fn write_for(
     written
 }
 
-/// A text that is read, for errors with places.
+/// Text being read, with its name for errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
@@ -198,12 +197,12 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// An error about a part of the text.
+    /// Creates an error located at a range of the text.
     pub(super) fn error(&self, bytes: Range<usize>, message: impl Into<String>) -> FormatError {
         FormatError { place: Place::in_text(self.name, self.text, bytes), message: message.into() }
     }
 
-    /// Where a part of the text stands in it.
+    /// Byte offset of a substring of the text.
     pub(super) fn offset(&self, part: &str) -> usize {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize).min(self.text.len())
     }

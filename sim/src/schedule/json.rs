@@ -1,4 +1,4 @@
-//! Schedules as JSON: lossless, in runs rather than operations, checked as they are read.
+//! JSON format of schedules: lossless, stored as runs rather than operations, validated on reading.
 //!
 //! ```json
 //! {"fabricast_schedule": 1, "name": "ring",
@@ -11,9 +11,9 @@
 //!  ]}
 //! ```
 //!
-//! `teams`, where there are any, lists the ranks of each multicast team; the `peer` of multicast operations is a team.
-//! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as
-//! `[base, start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
+//! `teams`, if present, lists the ranks of each multicast team; the `peer` of multicast operations is a team.
+//! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as `[base,
+//! start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
 
 use fabricast_topologies::{Bytes, Place};
 use serde::de::{Deserializer, Error as _};
@@ -26,23 +26,23 @@ use super::{
     Segment, Walk,
 };
 
-/// Version of the format that is written, and the only one read.
+/// Version of the format: the one written, and the only one read.
 pub const VERSION: u32 = 1;
 
-/// More ranks than this are refused.
+/// Largest number of ranks accepted.
 pub const MAX_RANKS: u32 = 1 << 20;
 
-/// Why a text is not a schedule, and where.
+/// Error of reading a schedule, with its location in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct JsonError {
-    /// Where in the text.
+    /// Location in the text.
     pub place: Place,
-    /// What was found and what was expected.
+    /// Content found and content expected.
     pub message: String,
 }
 
-/// A schedule in the shape of its file.
+/// Header of a schedule in file form, for writing.
 #[derive(Serialize)]
 struct Written<'a> {
     fabricast_schedule: u32,
@@ -58,7 +58,7 @@ struct Written<'a> {
     teams: &'a [Vec<Rank>],
 }
 
-/// As [`Written`], its programs not yet looked into, so that each run keeps its place in the text.
+/// File form for reading. Programs stay unparsed, so that each run retains its location in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Read<'a> {
@@ -77,7 +77,7 @@ struct Read<'a> {
     programs: Vec<Vec<&'a RawValue>>,
 }
 
-/// A run in the shape of its file.
+/// A run in file form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunText {
@@ -92,7 +92,7 @@ struct RunText {
     after: Vec<(Rank, u32, i32, u32)>,
 }
 
-/// A walk: a number if it is fixed as [`Walk::fixed`] makes it, its five numbers otherwise.
+/// A walk in file form: one number if it equals [`Walk::fixed`], otherwise its five numbers.
 struct WalkText(Walk);
 
 impl Serialize for WalkText {
@@ -157,7 +157,7 @@ impl From<(&Run, &[Dependency])> for RunText {
     }
 }
 
-/// Writes a schedule, a line per run.
+/// Writes a schedule, one line per run.
 #[must_use]
 pub fn to_json(schedule: &Schedule) -> String {
     let header = schedule.header();
@@ -188,16 +188,16 @@ pub fn to_json(schedule: &Schedule) -> String {
     text
 }
 
-/// One value without line breaks. Nothing that is written here can fail to be: no maps, no foreign types.
+/// Serializes one value without line breaks. Serialization cannot fail: the types have no maps and are all local.
 fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Reads a schedule and checks everything that it names. `source` is what errors call the text.
+/// Reads a schedule and checks everything that it refers to. `source` names the text in errors.
 ///
 /// # Errors
-/// [`JsonError`] with line and column: not JSON, not this format or version, more ranks or operations than can be, sizes
-/// that do not add up, ranks, runs, channels and chunks that do not exist.
+/// [`JsonError`] with line and column: invalid JSON, another format or version, too many ranks or operations, sizes
+/// that do not add up, or ranks, runs, channels and chunks that do not exist.
 pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     let reader = Reader { text, source };
     let read: Read<'_> = serde_json::from_str(text).map_err(|error| reader.syntax(&error, 0))?;
@@ -273,7 +273,7 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     Ok(schedule)
 }
 
-/// Segments that can be numbered and add up to the bytes of the call.
+/// Checks that the segments' chunks can be numbered and that their bytes add up to those of the call.
 fn checked_layout(segments: &[Segment], bytes: Bytes) -> Result<Layout, String> {
     let (mut chunks, mut total) = (0u32, 0u64);
     for segment in segments {
@@ -292,7 +292,7 @@ fn checked_layout(segments: &[Segment], bytes: Bytes) -> Result<Layout, String> 
     Ok(Layout::new(segments.to_vec()))
 }
 
-/// Places in a text.
+/// Converts positions in the text into error locations.
 struct Reader<'a> {
     text: &'a str,
     source: &'a str,
@@ -303,20 +303,20 @@ impl Reader<'_> {
         JsonError { place: Place::in_text(self.source, self.text, offset..offset), message }
     }
 
-    /// The place of a key, by its first appearance.
+    /// Error located at the first occurrence of a key.
     fn at_key(&self, key: &str, message: String) -> JsonError {
         self.at(self.text.find(&format!("\"{key}\"")).unwrap_or(0), message)
     }
 
-    /// Where a part of the text stands in it.
+    /// Byte offset of a substring of the text.
     fn offset(&self, raw: &RawValue) -> usize {
         (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
 
-    /// An error of the JSON reader in the part of the text from `from` on.
+    /// Converts an error of serde_json for the text that begins at byte `from`.
     fn syntax(&self, error: &serde_json::Error, from: usize) -> JsonError {
         let part = self.text.get(from..).unwrap_or_default();
-        // serde_json counts lines from 1 and columns in bytes; column 0 is the line break before.
+        // serde_json counts lines from 1 and columns in bytes; column 0 is the preceding line break.
         let line_start: usize = part.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let offset = from + line_start + error.column().saturating_sub(1);
         let message = error.to_string();
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The example of the module's description.
+    /// The example of the module's documentation.
     fn example() -> String {
         let doc = include_str!("json.rs");
         let lines = doc.lines().skip_while(|line| *line != "//! ```json").skip(1).take_while(|line| *line != "//! ```");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_example_reads_and_writes() {
+    fn documented_example_round_trips() {
         let schedule = from_json(&example(), "doc").unwrap();
         assert_eq!(schedule.operation_count(), 2);
         assert_eq!(from_json(&to_json(&schedule), "again").unwrap(), schedule);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_numbers_are_no_trouble() {
+    fn largest_numbers_do_not_overflow() {
         let most = example()
             .replace("\"parts\": 1", "\"parts\": 4294967295")
             .replace("\"span\": 1", "\"span\": 0")
@@ -412,12 +412,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,200}") {
+        fn arbitrary_text_does_not_panic(text in ".{0,200}") {
             let _ = from_json(&text, "any");
         }
 
         #[test]
-        fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in ".{0,8}") {
+        fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in ".{0,8}") {
             let mut chars: Vec<char> = example().chars().collect();
             let at = at.index(chars.len());
             let end = (at + len).min(chars.len());
@@ -433,7 +433,7 @@ mod tests {
         }
 
         #[test]
-        fn walks_are_lossless(base: u32, start: u32, step: u32, modulus: u32, stride: u32) {
+        fn walks_round_trip(base: u32, start: u32, step: u32, modulus: u32, stride: u32) {
             let walk = Walk { base, start, step, modulus, stride };
             let text = line(&WalkText(walk));
             prop_assert_eq!(serde_json::from_str::<WalkText>(&text).unwrap().0, walk);

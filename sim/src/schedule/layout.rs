@@ -1,15 +1,15 @@
-//! How the bytes of a call are cut into chunks.
+//! Division of a call's bytes into chunks.
 
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A stretch of the buffer cut into equal parts. Parts need not be whole bytes: the simulator uses the exact fraction,
-/// so that equal parts take equal time; an executor rounds part boundaries down to whole elements.
+/// Contiguous part of the buffer divided into equal chunks. Chunks need not be whole bytes: the simulator uses the
+/// exact fraction, so that equal chunks have equal times; an executor rounds chunk boundaries down to whole elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Bytes of the whole stretch.
+    /// Bytes of the segment.
     pub bytes: Bytes,
-    /// How many equal chunks it is cut into; at least 1.
+    /// Number of equal chunks in the segment; at least 1.
     pub parts: u32,
 }
 
@@ -22,32 +22,32 @@ pub struct ChunkSize {
     pub denominator: u32,
 }
 
-/// The chunks of a call: segments in buffer order, chunks numbered through. Scratch slot `s` is as large as chunk
-/// `s mod chunks`.
+/// The chunks of a call: segments in buffer order, with chunks numbered consecutively across segments. Scratch slot `s`
+/// is as large as chunk `s mod chunks`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     segments: Vec<Segment>,
-    /// First chunk of each segment, and the number of chunks at the end.
+    /// First chunk of each segment, then the number of chunks.
     starts: Vec<u32>,
-    /// First chunk of each stretch: neighbouring segments whose chunks are equally large.
+    /// First chunk of each stretch: adjacent segments whose chunks are equally large.
     stretches: Vec<u32>,
 }
 
 impl Segment {
-    /// True if the chunks of both segments are equally large.
+    /// Returns true if the chunks of both segments are equally large.
     fn has_chunks_as_large_as(self, other: Self) -> bool {
         u128::from(self.bytes.0) * u128::from(other.parts) == u128::from(other.bytes.0) * u128::from(self.parts)
     }
 }
 
 impl Layout {
-    /// One segment cut into `parts` equal chunks (at least one).
+    /// Creates one segment divided into `parts` equal chunks (at least one).
     #[must_use]
     pub fn equal(bytes: Bytes, parts: u32) -> Self {
         Self::new(vec![Segment { bytes, parts }])
     }
 
-    /// Segments one after the other. Segments with no parts are left out.
+    /// Creates a layout of consecutive segments. Segments without parts are dropped.
     #[must_use]
     pub fn new(segments: Vec<Segment>) -> Self {
         let segments: Vec<Segment> = segments.into_iter().filter(|s| s.parts > 0).collect();
@@ -66,7 +66,7 @@ impl Layout {
         Self { segments, starts, stretches }
     }
 
-    /// The same cut of `to` bytes instead of `from`; each boundary between segments is rounded down.
+    /// Returns this layout scaled from `from` to `to` bytes; segment boundaries are rounded down.
     #[must_use]
     pub fn scaled(&self, from: Bytes, to: Bytes) -> Self {
         let scale = |bytes: u64| (u128::from(bytes) * u128::from(to.0) / u128::from(from.0.max(1))) as u64;
@@ -91,13 +91,13 @@ impl Layout {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Bytes of all chunks together.
+    /// Total bytes of all chunks.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.segments.iter().map(|s| s.bytes.0).sum())
     }
 
-    /// Exact size of a chunk (of a scratch slot, by the chunk it repeats); zero for an empty layout.
+    /// Exact size of a chunk; for a scratch slot, the size of the chunk it repeats. Zero for an empty layout.
     #[must_use]
     pub fn size(&self, chunk: u32) -> ChunkSize {
         let chunks = self.chunks();
@@ -108,38 +108,38 @@ impl Layout {
         ChunkSize { numerator: segment.bytes.0, denominator: segment.parts }
     }
 
-    /// Index of the segment that holds a chunk (which must exist).
+    /// Index of the segment that contains a chunk, which must exist.
     #[must_use]
     pub fn segment_of(&self, chunk: u32) -> usize {
         if self.segments.len() == 1 { 0 } else { self.starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
-    /// True if all chunks are equally large, however many segments they are listed in.
+    /// Returns true if all chunks are equally large, regardless of the number of segments.
     #[must_use]
     pub fn is_even(&self) -> bool {
         self.stretches.len() <= 1
     }
 
-    /// Number of the stretch of equally large chunks that holds a chunk (which must exist). Consecutive stretches differ
-    /// in the size of their chunks.
+    /// Index of the stretch of equally large chunks that contains a chunk, which must exist. Adjacent stretches differ
+    /// in chunk size.
     #[must_use]
     pub fn stretch_of(&self, chunk: u32) -> usize {
         if self.is_even() { 0 } else { self.stretches.partition_point(|&start| start <= chunk) - 1 }
     }
 
-    /// First chunk of the stretch after this one; `None` for the last.
+    /// First chunk of the next stretch; `None` for the last.
     #[must_use]
     pub fn next_stretch(&self, stretch: usize) -> Option<u32> {
         self.stretches.get(stretch + 1).copied()
     }
 
-    /// The first chunk of a segment; the number of chunks for segments that do not exist.
+    /// First chunk of a segment; the number of chunks for a segment that does not exist.
     #[must_use]
     pub fn start_of(&self, segment: usize) -> u32 {
         self.starts.get(segment).or(self.starts.last()).copied().unwrap_or(0)
     }
 
-    /// Byte offset of the start of a chunk, or of the end for `chunk == chunks()`, with boundaries inside a segment
+    /// Byte offset of the start of a chunk, or of the end for `chunk == chunks()`. Boundaries inside a segment are
     /// rounded down to whole elements of `element` bytes.
     #[must_use]
     pub fn offset(&self, chunk: u32, element: Bytes) -> Bytes {

@@ -1,47 +1,47 @@
-//! Many short lists in two vectors: what operations wait for, without an allocation each.
+//! Many short lists in two vectors, without an allocation per list; used for dependencies.
 
-/// Lists, by number.
+/// Lists by index.
 pub(super) struct Lists<T = u32> {
-    /// Where each list ends.
+    /// End of each list in `items`.
     ends: Vec<u32>,
     items: Vec<T>,
 }
 
 impl<T: Copy> Lists<T> {
-    /// None yet, with room for so many.
+    /// Creates an empty collection with room for `lists` lists.
     pub(super) fn with_capacity(lists: usize) -> Self {
         Self { ends: Vec::with_capacity(lists), items: Vec::with_capacity(lists) }
     }
 
-    /// Adds to the list that is open, the last.
+    /// Appends an item to the open (last) list.
     pub(super) fn push(&mut self, item: T) {
         self.items.push(item);
     }
 
-    /// Adds several.
+    /// Appends several items to the open list.
     pub(super) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
         self.items.extend(items);
     }
 
-    /// Ends the list that is open, as it stands.
+    /// Closes the open list.
     pub(super) fn close(&mut self) {
         self.ends.push(self.items.len() as u32);
     }
 
-    /// A list that was ended.
+    /// The items of a closed list.
     pub(super) fn of(&self, at: u32) -> &[T] {
         let start = at.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
         &self.items[start as usize..self.ends[at as usize] as usize]
     }
 
-    /// What is in all lists together.
+    /// The items of all lists.
     pub(super) fn all(&self) -> &[T] {
         &self.items
     }
 }
 
 impl<T: Copy + Ord> Lists<T> {
-    /// Ends the list that is open: in order, each item once.
+    /// Closes the open list, sorted and without duplicates.
     pub(super) fn close_sorted(&mut self) {
         let start = self.ends.last().map_or(0, |&end| end as usize);
         let open = &mut self.items[start..];
@@ -60,8 +60,8 @@ impl<T: Copy + Ord> Lists<T> {
     }
 }
 
-/// The numbers below the count of keys by rising key, those of equal keys in their order: one pass over them, one over the keys.
-/// Keys are meant to be smaller than their number.
+/// Indices of `keys` in a stable order by ascending key (counting sort, linear in the number of keys and the largest
+/// key). Intended for keys smaller than their number.
 pub(super) fn by_key(keys: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
     let mut starts: Vec<u32> = Vec::new();
     for key in keys.clone() {
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_keep_what_is_put_into_them(lists in prop::collection::vec(prop::collection::vec(0u32..9, 0..6), 0..20)) {
+        fn lists_return_their_items(lists in prop::collection::vec(prop::collection::vec(0u32..9, 0..6), 0..20)) {
             let (mut plain, mut sorted) = (Lists::with_capacity(0), Lists::with_capacity(lists.len()));
             for list in &lists {
                 plain.extend(list.iter().copied());
@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_by_key_are_those_of_a_stable_sort(keys in prop::collection::vec(0u32..40, 0..100)) {
+        fn by_key_matches_a_stable_sort(keys in prop::collection::vec(0u32..40, 0..100)) {
             let mut expected: Vec<u32> = (0..keys.len() as u32).collect();
             expected.sort_by_key(|&number| keys[number as usize]);
             prop_assert_eq!(by_key(keys.iter().copied()), expected);

@@ -1,7 +1,7 @@
-//! Who sends how much to whom: the matrix of an all_to_allv.
+//! Traffic matrix of an all_to_allv: bytes from each rank to each rank.
 //!
-//! A schedule keeps it in its layout: one segment for each block, by sender, then receiver, zero-sized ones included. So
-//! the block that rank s sends to rank d has the same chunks in the input of s and in the output of d.
+//! A schedule stores it in its layout: one segment per block, by sender, then receiver, including empty blocks. The
+//! block that rank s sends to rank d therefore has the same chunks in the input of s and in the output of d.
 
 use std::sync::Arc;
 
@@ -9,59 +9,59 @@ use fabricast_topologies::{Bytes, Place, UnitError};
 
 use super::Layout;
 
-/// How many bytes each rank sends to each, its own block included.
+/// Bytes that each rank sends to each rank, itself included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
     ranks: u32,
-    /// By sender, then receiver.
+    /// Entries by sender, then receiver.
     bytes: Arc<[u64]>,
 }
 
-/// Whether the last rank along a side of a grid is a neighbour of the first.
+/// Boundary condition of a grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Boundary {
-    /// It is not.
+    /// The first and last ranks along a side are not neighbours.
     #[default]
     Open,
-    /// It is.
+    /// The first and last ranks along a side are neighbours.
     Periodic,
 }
 
-/// Why there is no such matrix.
+/// Reasons why a matrix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    /// Not a row and a column for each rank.
+    /// The number of entries is not the square of the number of ranks.
     #[error("{entries} entries for {ranks} ranks; expected {ranks} × {ranks}")]
     Shape {
-        /// Ranks.
+        /// Number of ranks.
         ranks: u32,
-        /// Entries given.
+        /// Number of entries given.
         entries: usize,
     },
     /// More ranks than a matrix may have.
     #[error("a matrix of {ranks} ranks; expected 1 to {}", Matrix::MOST_RANKS)]
     Ranks {
-        /// Ranks asked for.
+        /// Number of ranks requested.
         ranks: u64,
     },
-    /// More bytes in all than a call may have.
+    /// More bytes in total than a call may have.
     #[error("{bytes} bytes in all; expected at most {}", Bytes::MAX)]
     Bytes {
         /// The sum of all entries.
         bytes: u128,
     },
-    /// The text is no matrix.
+    /// The text is not a matrix.
     #[error("{place}: {message}")]
     Text {
-        /// Where in the text.
+        /// Location in the text.
         place: Place,
-        /// What was found and what was expected.
+        /// Content found and content expected.
         message: String,
     },
 }
 
 impl MatrixError {
-    /// Where in a text it went wrong, if it was read from one.
+    /// Location of the error if the matrix was read from a text.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
@@ -72,13 +72,13 @@ impl MatrixError {
 }
 
 impl Matrix {
-    /// More ranks than this are refused: a matrix has the square of them as entries.
+    /// Largest number of ranks accepted; a matrix has the square of it as entries.
     pub const MOST_RANKS: u32 = 4096;
 
-    /// A row for each sender, one after the other.
+    /// Creates a matrix from its entries in row-major order, one row per sender.
     ///
     /// # Errors
-    /// [`MatrixError`]: too many ranks or none, another number of entries, more than [`Bytes::MAX`] in all.
+    /// [`MatrixError`]: too many or no ranks, a wrong number of entries, or more than [`Bytes::MAX`] in total.
     pub fn new(ranks: u32, bytes: Vec<u64>) -> Result<Self, MatrixError> {
         if ranks == 0 || ranks > Self::MOST_RANKS {
             return Err(MatrixError::Ranks { ranks: ranks.into() });
@@ -93,10 +93,11 @@ impl Matrix {
         Ok(Self { ranks, bytes: bytes.into() })
     }
 
-    /// Equal blocks of `total` bytes in all; where they do not divide, some are a byte larger.
+    /// Creates a matrix of equal blocks with `total` bytes in all. If `total` does not divide evenly, some blocks are
+    /// one byte larger.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn even(ranks: u32, total: Bytes) -> Result<Self, MatrixError> {
         if ranks == 0 || ranks > Self::MOST_RANKS {
             return Err(MatrixError::Ranks { ranks: ranks.into() });
@@ -109,12 +110,12 @@ impl Matrix {
         Self::new(ranks, ones).map(|even| even.scaled(total))
     }
 
-    /// The exchange between neighbours on a grid, as stencil codes do it: `face` bytes to the next and to the previous rank
-    /// along each side, ranks numbered along the first side first. A side of one rank has no neighbours; along a periodic
-    /// side of two, both faces go to the same rank.
+    /// Creates the halo exchange of stencil codes on a Cartesian grid: `face` bytes to the next and to the previous
+    /// rank along each side, with ranks numbered along the first side first. A side of one rank has no neighbours;
+    /// along a periodic side of two, both faces go to the same rank.
     ///
     /// # Errors
-    /// As [`Self::new`], of as many ranks as the product of the sides.
+    /// The errors of [`Self::new`] for the product of the sides as number of ranks.
     pub fn halo(sides: &[u32], boundary: Boundary, face: Bytes) -> Result<Self, MatrixError> {
         let product = sides.iter().fold(1u64, |product, &side| product.saturating_mul(side.into()));
         let ranks = u32::try_from(product).ok().filter(|ranks| (1..=Self::MOST_RANKS).contains(ranks));
@@ -138,17 +139,17 @@ impl Matrix {
         Self::new(ranks, bytes)
     }
 
-    /// The blocks of a layout of one segment for each; nothing where it has another number of them.
+    /// Reads the matrix from a layout with one segment per block; `None` if the number of segments differs.
     #[must_use]
     pub fn of_layout(ranks: u32, layout: &Layout) -> Option<Self> {
         Self::new(ranks, layout.segments().iter().map(|segment| segment.bytes.0).collect()).ok()
     }
 
-    /// Reads comma-separated values: a line for each sender, a size for each receiver, with or without a unit. Blank lines
-    /// and lines that begin with `#` do not count. `source` is what errors call the text.
+    /// Reads comma-separated values: one line per sender, one size per receiver, with or without a unit. Blank lines
+    /// and lines that begin with `#` are ignored. `source` names the text in errors.
     ///
     /// # Errors
-    /// [`MatrixError`], for what is no size and for lines of other lengths with line and column.
+    /// [`MatrixError`]; invalid sizes and lines of unequal length come with line and column.
     pub fn parse(text: &str, source: &str) -> Result<Self, MatrixError> {
         let error = |at: usize, field: &str, message: String| MatrixError::Text {
             place: Place::in_text(source, text, at..at + field.len()),
@@ -198,7 +199,7 @@ impl Matrix {
         Self::new(width as u32, bytes)
     }
 
-    /// The same matrix with `total` bytes in all, each boundary between blocks rounded down; empty if it was empty.
+    /// Returns the matrix scaled to `total` bytes, with block boundaries rounded down; an empty matrix stays empty.
     #[must_use]
     pub fn scaled(&self, total: Bytes) -> Self {
         let before_all = u128::from(self.total().0.max(1));
@@ -212,13 +213,13 @@ impl Matrix {
         Self { ranks: self.ranks, bytes: scaled.collect() }
     }
 
-    /// Ranks.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// What one rank sends to another; nothing for ranks that do not exist.
+    /// Bytes that one rank sends to another; 0 for ranks that do not exist.
     #[must_use]
     pub fn at(&self, from: u32, to: u32) -> Bytes {
         if from >= self.ranks || to >= self.ranks {
@@ -227,7 +228,7 @@ impl Matrix {
         Bytes(self.bytes.get((from * self.ranks + to) as usize).copied().unwrap_or(0))
     }
 
-    /// All that is sent, with sender and receiver, empty blocks left out.
+    /// Non-empty blocks as (sender, receiver, bytes).
     pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, Bytes)> + '_ {
         let ranks = self.ranks as usize;
         let filled = self.bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
@@ -240,13 +241,14 @@ impl Matrix {
         Bytes(self.bytes.iter().sum())
     }
 
-    /// Bytes that ranks send to others.
+    /// Bytes sent between different ranks.
     #[must_use]
     pub fn crossing(&self) -> Bytes {
         Bytes(self.blocks().filter(|(from, to, _)| from != to).map(|(.., bytes)| bytes.0).sum())
     }
 
-    /// nccl-tests' size: the largest buffer of any rank, sent or received. Of equal blocks it is that of the all_to_all.
+    /// nccl-tests' size: the largest send or receive buffer of any rank. With equal blocks it equals the size of the
+    /// all_to_all.
     #[must_use]
     pub fn size(&self) -> Bytes {
         let mut sent = vec![0u64; self.ranks as usize];
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_on_grids() {
+    fn halo_exchanges_link_grid_neighbours() {
         let pairs = |sides: &[u32], boundary| {
             let matrix = Matrix::halo(sides, boundary, Bytes(5)).unwrap();
             matrix.blocks().map(|(from, to, bytes)| (from, to, bytes.0)).collect::<Vec<_>>()
@@ -318,12 +320,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "[0-9a-zKMB,# \n.-]{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "[0-9a-zKMB,# \n.-]{0,60}") {
             let _ = Matrix::parse(&text, "any");
         }
 
         #[test]
-        fn what_is_scaled_adds_up(ranks in 1u32..6, entries in prop::collection::vec(0u64..9, 36), total in 0u64..1000) {
+        fn scaled_total_is_exact(ranks in 1u32..6, entries in prop::collection::vec(0u64..9, 36), total in 0u64..1000) {
             let entries: Vec<u64> = entries.into_iter().take((ranks * ranks) as usize).collect();
             let matrix = Matrix::new(ranks, entries).unwrap();
             let scaled = matrix.scaled(Bytes(total));

@@ -1,10 +1,10 @@
-//! The schedule language: one that generators write, the simulator runs, the verifier proves and GPUs execute.
+//! Schedule representation: written by generators, run by the simulator, proven by the verifier and executed by GPUs.
 //!
-//! A schedule is a DAG of operations. An operation moves or reduces a span of chunks; one transfer is one operation and
-//! the signal that tells its receiver is part of it. Operations come in **runs**: consecutive operations of one rank
-//! that differ only by arithmetic (the chunk, the peer and the operations waited for walk in fixed steps). A ring
-//! all-reduce of 4,096 ranks has 33.5 million operations and 8,192 runs, so it fits in a megabyte; a schedule read from
-//! a file may have runs of length one. Operations are never stored: [`Schedule::operation`] computes them.
+//! A schedule is a DAG of operations. An operation moves or reduces a span of chunks; a transfer and the signal to its
+//! receiver are one operation. Operations are grouped into **runs**: consecutive operations of one rank that differ
+//! only by arithmetic (chunk, peer and dependencies advance in fixed steps). A ring all-reduce of 4,096 ranks has 33.5
+//! million operations in 8,192 runs and fits in a megabyte; a schedule read from a file may have runs of length one.
+//! Operations are never stored: [`Schedule::operation`] computes them.
 
 mod blocks;
 mod builder;

@@ -1,25 +1,25 @@
-//! The dependencies of single operations, and the order in which they are taken: each after those that it waits for,
-//! otherwise by id.
+//! Dependency graph of single operations and its topological order: each operation after its dependencies, otherwise by
+//! id.
 
 use super::{OpId, Rank, RunId, Schedule};
 
-/// A dependency of a run with what it refers to looked up: operation i waits for `first + start + step·i`, where that
-/// lies within `len` operations.
+/// A resolved dependency of a run: operation i waits for operation `first + start + step·i`, if `start + step·i` is
+/// within `len` operations.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     first: u32,
     len: u32,
     start: i32,
     step: u32,
-    /// Whether it reaches another rank.
+    /// True if the dependency is on another rank.
     remote: bool,
 }
 
-/// Operations that wait for each other, each for the next and the last for the first.
+/// A dependency cycle: each operation waits for the next, the last for the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<OpId>);
 
-/// The operations and what they wait for.
+/// Dependency graph of the operations of a schedule.
 pub(crate) struct Graph<'a> {
     schedule: &'a Schedule,
     edges: Vec<Edge>,
@@ -56,7 +56,7 @@ impl<'a> Graph<'a> {
         Self { schedule, edges, run_of }
     }
 
-    /// The run of an operation and its place there.
+    /// The run of an operation and its index in the run.
     pub(crate) fn locate(&self, op: u32) -> (RunId, u32) {
         let run = self.run_of[op as usize];
         (RunId(run), op - self.schedule.first_ops[run as usize])
@@ -74,8 +74,8 @@ impl<'a> Graph<'a> {
         edges.iter().filter_map(move |edge| edge.target(index))
     }
 
-    /// The first dependency on another rank, which data most likely came by, and the first on the own rank, which keeps it
-    /// in order.
+    /// The first dependency on another rank, from which data most likely came, and the first on the own rank, which
+    /// gives local order.
     pub(crate) fn main_dependencies(&self, op: u32) -> [Option<u32>; 2] {
         let (edges, index) = self.edges(op);
         let (mut remote, mut local) = (None, None);
@@ -88,7 +88,7 @@ impl<'a> Graph<'a> {
         [remote, local]
     }
 
-    /// For every operation the number of operations on the longest chain that it waits for.
+    /// For every operation, the length of the longest dependency chain before it, in operations.
     pub(crate) fn levels(&self, order: &Order) -> Vec<u32> {
         let mut levels = vec![0; order.operations.len()];
         for &op in &order.operations {
@@ -97,14 +97,14 @@ impl<'a> Graph<'a> {
         levels
     }
 
-    /// Orders the operations, or finds some that wait for each other.
+    /// Orders the operations topologically, or returns a dependency cycle.
     pub(crate) fn order(&self) -> Result<Order, Cycle> {
         const NEW: u32 = u32::MAX;
         const OPEN: u32 = u32::MAX - 1;
         let count = self.run_of.len();
         let mut positions = vec![NEW; count];
         let mut operations = Vec::with_capacity(count);
-        // Operations being looked at, each with the edge to look at next.
+        // Depth-first search stack: operations with their next edge to visit.
         let mut stack: Vec<(u32, u32)> = Vec::new();
         for root in 0..count as u32 {
             if positions[root as usize] != NEW {
@@ -149,14 +149,13 @@ impl Edge {
 }
 
 impl Schedule {
-    /// The step of every operation, by id: how many operations that move data come before it on the longest chain that it
-    /// waits for.
+    /// Step of every operation, by id: the number of data-moving operations before it on its longest dependency chain.
     ///
     /// # Errors
     /// An operation that waits for itself.
     ///
     /// # Complexity
-    /// Linear in operations and dependencies; some 16 bytes an operation.
+    /// Linear in operations and dependencies; about 16 bytes per operation.
     pub fn steps(&self) -> Result<Vec<u32>, OpId> {
         let graph = Graph::new(self);
         let order = graph.order().map_err(|cycle| cycle.0.first().copied().unwrap_or_default())?;
@@ -169,7 +168,7 @@ impl Schedule {
     }
 }
 
-/// The part of the stack from `again` on, begun with the smallest id.
+/// The cycle on the stack from operation `again` on, rotated to begin with the smallest id.
 fn cycle(stack: &[(u32, u32)], again: u32) -> Cycle {
     let mut operations: Vec<OpId> =
         stack.iter().skip_while(|frame| frame.0 != again).map(|frame| OpId(frame.0)).collect();

@@ -1,31 +1,31 @@
-//! Chunks as other tools count them, in the numbering of schedules: there, input and output of a rank count the same
-//! chunks, those of the whole call; files count the chunks that a GPU has.
+//! Conversion between other tools' chunk numbers and those of schedules. In a schedule, input and output of a rank
+//! share one numbering, that of the whole call; other tools' files number the chunks that each GPU holds.
 
 use fabricast_topologies::Bytes;
 
 use super::{Buffer, BufferUse, ChunkRef, Collective};
 
-/// Without an upper limit in the file: the size that is assumed.
+/// Call size in bytes assumed if the file gives no upper limit.
 const SIZE_WITHOUT_LIMIT: u64 = 1 << 20;
 
-/// A larger limit than this is none.
+/// Upper limits above this size (in bytes) count as no limit.
 const NO_LIMIT: u64 = 1 << 40;
 
-/// What a file says of its buffers.
+/// Buffer sizes and usage declared by a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) collective: Collective,
     pub(super) buffers: BufferUse,
-    /// Chunks of the call.
+    /// Number of chunks of the call.
     pub(super) chunks: u32,
-    /// Input and output chunks of a GPU.
+    /// Number of input and output chunks of a GPU.
     pub(super) per_gpu: (u32, u32),
-    /// What stands before the file's own scratch chunks.
+    /// Number of scratch chunks before the file's own.
     pub(super) scratch_from: u32,
 }
 
 impl Places {
-    /// For files whose GPUs have at most so many chunks of input and output.
+    /// Creates the mapping for files whose GPUs have at most `per_gpu` input and output chunks.
     pub(super) fn new(
         collective: Collective,
         buffers: BufferUse,
@@ -48,7 +48,7 @@ impl Places {
         }
     }
 
-    /// Chunks of a GPU's buffer that lie before its own part of it.
+    /// Number of chunks of the call before the part of the buffer that the GPU holds.
     fn before(&self, gpu: u32, buffer: Buffer) -> u64 {
         match (buffer, self.collective) {
             (Buffer::Input, Collective::AllGather | Collective::Gather) => u64::from(gpu) * u64::from(self.per_gpu.0),
@@ -60,30 +60,31 @@ impl Places {
         }
     }
 
-    /// The chunk that a file calls `offset` of a GPU's buffer; nothing if `count` chunks from there pass the end.
+    /// Chunk at `offset` of a GPU's buffer in the file's numbering; `None` if `count` chunks from there exceed the
+    /// buffer.
     pub(super) fn place(&self, gpu: u32, (buffer, offset): (Buffer, u32), count: u32) -> Option<ChunkRef> {
         let index = self.before(gpu, buffer) + u64::from(offset);
         let fits = buffer == Buffer::Scratch || index + u64::from(count) <= u64::from(self.chunks);
         u32::try_from(index).ok().filter(|_| fits).map(|index| ChunkRef { buffer, index })
     }
 
-    /// What a file calls a chunk of a GPU; nothing if it is not the GPU's.
+    /// Offset of a chunk in the file's numbering; `None` if the GPU does not hold it.
     pub(super) fn offset(&self, gpu: u32, chunk: ChunkRef) -> Option<u32> {
         let offset = u64::from(chunk.index).checked_sub(self.before(gpu, chunk.buffer))?;
         u32::try_from(offset).ok()
     }
 
-    /// Whether a chunk is the rank's own contribution, as put_reduce_input reads it.
+    /// Returns true if a chunk is the rank's own contribution, as put_reduce_input reads it.
     pub(super) fn is_input(&self, chunk: ChunkRef) -> bool {
         chunk.buffer == Buffer::Input || (chunk.buffer == Buffer::Output && self.buffers == BufferUse::InPlace)
     }
 
-    /// The first and the last of the sizes from `least` to `most`, as files have them (0: no limit).
+    /// Size range from `least` to `most` bytes as given in files; a `most` of 0 means no limit.
     pub(super) fn sizes(least: u64, most: u64) -> (Bytes, Bytes) {
         (Bytes(least), if most == 0 || most > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(most) })
     }
 
-    /// The size that a file for sizes from `least` to `most` (0: no limit) is read for: the only one, or the largest of
+    /// Call size assumed for a file for sizes from `least` to `most` (0: no limit): the only size, or the largest with
     /// whole chunks.
     pub(super) fn assumed_bytes(&self, least: u64, most: u64) -> Bytes {
         if least == most && least > 0 && Bytes(least) <= Bytes::MAX {
@@ -99,12 +100,12 @@ impl Places {
     }
 }
 
-/// Whether two chunks are the same memory.
+/// Returns true if two chunks are the same memory.
 pub(super) fn same_memory(a: ChunkRef, b: ChunkRef, buffers: BufferUse) -> bool {
     cell(a, buffers) == cell(b, buffers)
 }
 
-/// A chunk by the one name that it has where input and output are the same memory.
+/// Canonical chunk reference: in place, input chunks become output chunks.
 pub(super) fn cell(chunk: ChunkRef, buffers: BufferUse) -> ChunkRef {
     match (chunk.buffer, buffers) {
         (Buffer::Input, BufferUse::InPlace) => ChunkRef { buffer: Buffer::Output, ..chunk },

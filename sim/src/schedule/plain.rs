@@ -1,4 +1,4 @@
-//! A schedule as writers of other formats want it: every operation with its memory in units and all that it waits for.
+//! Flat view of a schedule for writers of other formats: every operation with its memory in units and its dependencies.
 
 use super::format::WriteError;
 use super::lists::{Lists, by_key};
@@ -7,25 +7,25 @@ use super::places::{Places, cell};
 use super::units::{Stretch, Units};
 use super::{Buffer, BufferUse, ChunkRef, Collective, OpId, OpKind, Operation, RunId, Schedule};
 
-/// More chunks moved in all than this are neither written nor read.
+/// Largest number of units moved in total that is written or read.
 pub(super) const MOST_MOVED: u64 = 1 << 22;
 
-/// More operations than this are not written: a line each.
+/// Largest number of operations written; each is one line of a file.
 pub(super) const MOST_OPERATIONS: u32 = 1 << 18;
 
-/// An operation.
+/// One operation, flattened.
 #[derive(Clone, Debug)]
 pub(super) struct PlainOp {
     pub(super) kind: OpKind,
     pub(super) rank: u32,
-    /// A rank, or a team where a switch is passed.
+    /// Rank, or team for multicast operations.
     pub(super) peer: u32,
     pub(super) channel: u16,
-    /// Chunks read, in the numbering of the call.
+    /// Chunks read, in the call's numbering.
     pub(super) src: Stretch,
     /// Chunks written.
     pub(super) dst: Stretch,
-    /// Operations on the longest chain before it.
+    /// Length of the longest dependency chain before it.
     pub(super) level: u32,
 }
 
@@ -40,20 +40,20 @@ impl PlainOp {
         if self.kind.writes_peer() { self.peer } else { self.rank }
     }
 
-    /// Whether bytes cross from one rank to another, by a way of these two.
+    /// Returns true if bytes move between two different ranks, without multicast.
     pub(super) fn crosses(&self) -> bool {
         self.kind.is_transfer() && !self.kind.is_multicast() && self.peer != self.rank
     }
 }
 
-/// The first operation of a team, if there is one.
+/// The first multicast operation, if there is one.
 fn first_multicast(schedule: &Schedule) -> Option<Operation> {
     let is_multicast = |run: RunId| schedule.run(run).kind.is_multicast() && schedule.run(run).len > 0;
     let run = (0..schedule.run_count()).map(RunId).find(|&run| is_multicast(run))?;
     Some(schedule.operation(schedule.op_id(run, 0)))
 }
 
-/// Whether a format has words for what switches combine and copy.
+/// Support of a format for switch multicast and reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Switches {
     Unknown,
@@ -63,7 +63,7 @@ pub(super) enum Switches {
 /// All operations, by id.
 pub(super) struct Plain {
     pub(super) ops: Vec<PlainOp>,
-    /// What each waits for, in order.
+    /// Dependencies of each operation, sorted.
     pub(super) waits: Lists,
     pub(super) places: Places,
     /// Scratch of a rank, in units.
@@ -134,7 +134,7 @@ impl Plain {
                 level,
             });
         }
-        // A transfer is a step at each end, and files that move more are not read.
+        // A transfer is a step at each end; readers reject files that move more.
         let moved: u64 = ops.iter().map(|op| 2 * u64::from(op.dst.count)).sum();
         if moved > MOST_MOVED {
             return Err(WriteError::TooFine { moved, most: MOST_MOVED });
@@ -142,23 +142,23 @@ impl Plain {
         Ok(Self { ops, waits, places, scratch: units.scratch })
     }
 
-    /// The operations that an operation waits for, in order.
+    /// The operations that an operation waits for, sorted.
     pub(super) fn after(&self, op: u32) -> &[u32] {
         self.waits.of(op)
     }
 
-    /// The operations by level, then by id: an order in which nothing waits for what comes later.
+    /// The operations by level, then by id: a topological order.
     pub(super) fn by_level(&self) -> Vec<u32> {
         by_key(self.ops.iter().map(|op| op.level))
     }
 
-    /// Replaces waiting for operations that move nothing by waiting for what they wait for.
+    /// Replaces dependencies on operations that move no data by the dependencies of those operations.
     pub(super) fn see_through_waits(&mut self) -> Result<(), WriteError> {
         const MOST: usize = 1 << 24;
         if self.ops.iter().all(|op| op.kind.moves_data()) {
             return Ok(());
         }
-        // What operations that move nothing stand for, as their turn comes.
+        // Data-moving operations that each other operation represents, in level order.
         let mut seen: Vec<Vec<u32>> = vec![Vec::new(); self.ops.len()];
         let mut total = 0;
         for id in self.by_level().into_iter().filter(|&id| !self.ops[id as usize].kind.moves_data()) {
@@ -183,7 +183,7 @@ impl Plain {
         Ok(())
     }
 
-    /// What an operation waits for, with what others that move nothing stand for in their place.
+    /// Dependencies of an operation, with operations that move no data replaced by those they represent.
     fn through<'a>(&'a self, id: u32, seen: &'a [Vec<u32>]) -> impl Iterator<Item = u32> + 'a {
         let stands_for = |on: &'a u32| match self.ops[*on as usize].kind.moves_data() {
             true => std::slice::from_ref(on),
@@ -192,7 +192,7 @@ impl Plain {
         self.after(id).iter().flat_map(stands_for).copied()
     }
 
-    /// What a file calls a stretch of a rank's buffer, by letter and offset.
+    /// Buffer letter and offset of a stretch of a rank's buffer, as used in files.
     pub(super) fn name(&self, op: u32, rank: u32, stretch: Stretch) -> Result<(char, u32), WriteError> {
         let letter = match stretch.buffer {
             Buffer::Input => 'i',
@@ -211,7 +211,7 @@ impl Plain {
             .ok_or_else(|| self.unsupported(op, "it uses a part of a buffer that is not its rank's"))
     }
 
-    /// Why an operation cannot be written.
+    /// Creates the error for an operation that cannot be written.
     pub(super) fn unsupported(&self, op: u32, reason: &str) -> WriteError {
         let plain = &self.ops[op as usize];
         unsupported(OpId(op), plain.rank, plain.kind, plain.peer, reason)
@@ -229,7 +229,8 @@ fn unsupported(operation: OpId, rank: u32, kind: OpKind, peer: u32, reason: &str
     WriteError::Unsupported { operation, what, reason: reason.to_owned() }
 }
 
-/// In place, input and output are one; it goes by the name of the buffer that every rank has whole.
+/// Unique reference to a chunk. In place, input and output are one buffer, named after the one that every rank holds
+/// whole.
 pub(super) fn named_once(chunk: ChunkRef, collective: Collective, buffers: BufferUse) -> ChunkRef {
     let chunk = cell(chunk, buffers);
     match (chunk.buffer, buffers, collective) {
@@ -240,7 +241,7 @@ pub(super) fn named_once(chunk: ChunkRef, collective: Collective, buffers: Buffe
     }
 }
 
-/// What files call a collective.
+/// Name of a collective in other tools' files.
 pub(super) fn collective_name(collective: Collective) -> &'static str {
     match collective {
         Collective::AllReduce => "allreduce",

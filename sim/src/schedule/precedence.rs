@@ -1,4 +1,4 @@
-//! What comes before what, of anything that is numbered and waits.
+//! Precedence queries on arbitrary numbered items with dependencies.
 
 use fabricast_topologies::Bytes;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::verify::reach::{Answer, Reach};
 
-/// A schedule of one rank whose operations move nothing: each waits for those with the numbers given.
+/// Creates a one-rank schedule of operations that move no data; `after` lists the dependencies of each.
 pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Schedule {
     let call = Call {
         collective: Collective::SendRecv,
@@ -55,7 +55,7 @@ pub(super) fn waits(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Sch
     }
 }
 
-/// Whether the first of each pair comes before the second.
+/// For each pair, true if the first operation precedes the second.
 pub(super) fn are_before(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
     let at = |op: u32| order.positions[op as usize];
     let mut by_later: Vec<usize> = (0..pairs.len()).collect();

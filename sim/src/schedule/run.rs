@@ -1,44 +1,44 @@
-//! Operations and the runs that hold them.
+//! Operations, and the runs that contain them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A participant of a collective, from 0.
+/// Index of a participant of a collective, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rank(pub u32);
 
-/// An independent lane of a rank: one thread block, or one copy-engine stream.
+/// Index of an independent channel of a rank: one thread block, or one copy-engine stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Channel(pub u16);
 
-/// An operation of a schedule: dense, rank by rank, run by run.
+/// Index of an operation in its schedule: consecutive, rank by rank, run by run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpId(pub u32);
 
-/// A run of a schedule: dense, rank by rank.
+/// Index of a run in its schedule: consecutive, rank by rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(pub u32);
 
-/// A team of a schedule: ranks that share a multicast address, from 0.
+/// Index of a team in its schedule, from 0: ranks that share a multicast address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TeamId(pub u32);
 
-/// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r
-/// of an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
+/// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r of
+/// an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
-    /// What the caller gives; never written (but as the output, in place).
+    /// The caller's input; never written, except as the output of an in-place call.
     Input,
-    /// What the caller gets.
+    /// The caller's output.
     Output,
-    /// Memory of the library's own.
+    /// Memory that belongs to the library.
     Scratch,
 }
 
@@ -61,7 +61,7 @@ pub struct ChunkRef {
     pub index: u32,
 }
 
-/// What an operation does with `span` chunks. "Own" is the executing rank.
+/// Action of an operation on `span` chunks. "Own" refers to the executing rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
@@ -69,8 +69,8 @@ pub enum OpKind {
     Put,
     /// peer.dst = peer.dst ⊕ own.src
     PutReduce,
-    /// peer.dst = peer.input ⊕ own.src, with the input chunks of the same numbers as dst: the receiver adds its own
-    /// contribution as the data arrives (NCCL's receive-reduce-send), no copy of the input is made beforehand.
+    /// peer.dst = peer.input ⊕ own.src, with the input chunks of the same indices as dst: the receiver adds its own
+    /// contribution as the data arrives (NCCL's receive-reduce-send), without a prior copy of the input.
     PutReduceInput,
     /// own.dst = peer.src
     Get,
@@ -80,18 +80,18 @@ pub enum OpKind {
     Copy,
     /// own.dst = own.dst ⊕ own.src
     Reduce,
-    /// At every rank of a team, the own one included: dst = own.src. The switch copies (NVLS: `multimem.st`).
+    /// At every rank of a team, including the own: dst = own.src. The switch replicates the data (NVLS: `multimem.st`).
     MulticastPut,
-    /// own.dst = src of all ranks of a team, the own one included, combined in the switch (NVLS: `multimem.ld_reduce`).
+    /// own.dst = src of all ranks of a team, including the own, reduced in the switch (NVLS: `multimem.ld_reduce`).
     MulticastReduce,
-    /// Nothing moves: tells the peer that what this operation waited for is done (a flag; `span` is 0).
+    /// Moves no data: signals to the peer that this operation's dependencies are done (a flag; `span` is 0).
     Signal,
-    /// Nothing moves: joins what it waits for (`span` is 0).
+    /// Moves no data: joins its dependencies (`span` is 0).
     Wait,
 }
 
 impl OpKind {
-    /// Its name: `put_reduce`.
+    /// Name, such as `put_reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl OpKind {
         }
     }
 
-    /// Whether bytes cross from one rank to another.
+    /// Returns true if data moves from one rank to another.
     #[must_use]
     pub fn is_transfer(self) -> bool {
         let between_two =
@@ -117,74 +117,74 @@ impl OpKind {
         between_two || self.is_multicast()
     }
 
-    /// Whether a team takes part: `peer` is then the number of a team, not a rank.
+    /// Returns true if the operation involves a team: `peer` is then the index of a team, not a rank.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         matches!(self, Self::MulticastPut | Self::MulticastReduce)
     }
 
-    /// Whether the source chunks lie at one peer.
+    /// Returns true if the source chunks are in a single peer's memory.
     #[must_use]
     pub fn reads_peer(self) -> bool {
         matches!(self, Self::Get | Self::GetReduce)
     }
 
-    /// Whether the destination chunks lie at one peer.
+    /// Returns true if the destination chunks are in a single peer's memory.
     #[must_use]
     pub fn writes_peer(self) -> bool {
         matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput)
     }
 
-    /// Whether what arrives is combined with what lies there.
+    /// Returns true if the data is reduced into existing data.
     #[must_use]
     pub fn reduces(self) -> bool {
         matches!(self, Self::PutReduce | Self::PutReduceInput | Self::GetReduce | Self::Reduce)
     }
 
-    /// Whether data is moved at all.
+    /// Returns true if the operation moves data.
     #[must_use]
     pub fn moves_data(self) -> bool {
         !matches!(self, Self::Signal | Self::Wait)
     }
 }
 
-/// An arithmetic walk: the value at step i is `base + ((start + step·i) mod modulus)·stride`.
+/// Arithmetic sequence: the value at step i is `base + ((start + step·i) mod modulus)·stride`.
 ///
-/// Chunks of a ring walk backwards (`step = modulus − 1`), peers of a direct exchange walk round the ranks.
+/// The chunks of a ring descend (`step = modulus − 1`); the peers of a direct exchange cycle through the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Walk {
-    /// Added to every value.
+    /// Offset added to every value.
     pub base: u32,
-    /// Where the walk starts, before the modulus.
+    /// Initial position, before the modulus.
     pub start: u32,
-    /// Step, before the modulus.
+    /// Increment per step, before the modulus.
     pub step: u32,
     /// Modulus; 0 means no wrapping.
     pub modulus: u32,
-    /// Distance between neighbouring values.
+    /// Distance between adjacent values.
     pub stride: u32,
 }
 
 impl Walk {
-    /// Always the same value.
+    /// Creates a walk with the same value at every step.
     #[must_use]
     pub const fn fixed(value: u32) -> Self {
         Self { base: value, start: 0, step: 0, modulus: 0, stride: 1 }
     }
 
-    /// `first, first + step, first + 2·step, …`
+    /// Creates the walk `first, first + step, first + 2·step, …`
     #[must_use]
     pub const fn linear(first: u32, step: u32) -> Self {
         Self { base: first, start: 0, step: 1, modulus: 0, stride: step }
     }
 
-    /// `base + (start + step·i) mod modulus`.
+    /// Creates the walk `base + (start + step·i) mod modulus`.
     #[must_use]
     pub const fn cyclic(base: u32, start: u32, step: u32, modulus: u32) -> Self {
         Self { base, start, step, modulus, stride: 1 }
     }
 
-    /// The same walk with its values `stride` apart.
+    /// Returns the walk with its values `stride` apart.
     #[must_use]
     pub const fn strided(self, stride: u32) -> Self {
         Self { stride, ..self }
@@ -200,7 +200,7 @@ impl Walk {
         self.base.wrapping_add((position as u32).wrapping_mul(self.stride))
     }
 
-    /// The same walk from its step `from` on.
+    /// Returns the rest of the walk from step `from` on.
     #[must_use]
     pub fn advanced(self, from: u32) -> Self {
         let mut start = u64::from(self.start) + u64::from(self.step) * u64::from(from);
@@ -210,55 +210,56 @@ impl Walk {
         Self { start: start as u32, ..self }
     }
 
-    /// How many of `len` steps there are to look at: one where all have the same value.
+    /// Number of the first `len` steps to examine: at most one if all have the same value.
     #[must_use]
     pub fn steps_apart(self, len: u32) -> u32 {
         if self.is_fixed() { len.min(1) } else { len }
     }
 
-    /// Whether every step has the same value.
+    /// Returns true if every step has the same value.
     #[must_use]
     pub fn is_fixed(self) -> bool {
-        // Without a modulus only a step of 0 stays where it is; of 0, only 0 is a multiple.
+        // Without a modulus only a step of 0 is fixed, and 0 is the only multiple of 0.
         self.stride == 0 || self.step.is_multiple_of(self.modulus)
     }
 }
 
-/// Operation i of a run waits for operation `start + step·i` of run number `run` of rank `rank`; where that lies
-/// outside the run, it waits for nothing. `step` is not negative.
+/// Dependency of a run: operation i waits for operation `start + step·i` of run number `run` of rank `rank`. If that
+/// index is outside the run, there is no dependency. `step` is not negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dependency {
-    /// The rank waited for.
+    /// The rank that is waited for.
     pub rank: Rank,
-    /// The run, counted within that rank.
+    /// Index of the run within that rank.
     pub run: u32,
-    /// Operation waited for by operation 0; may be negative.
+    /// Index of the operation that operation 0 waits for; may be negative.
     pub start: i32,
-    /// 1 for op-by-op chaining, 0 for "all wait for the same".
+    /// Increment per operation: 1 for one-to-one chains, 0 if all wait for the same operation.
     pub step: u32,
 }
 
 impl Dependency {
-    /// Operation i waits for operation i + shift.
+    /// Creates a dependency of operation i on operation i + `shift`.
     #[must_use]
     pub const fn shifted(rank: Rank, run: u32, shift: i32) -> Self {
         Self { rank, run, start: shift, step: 1 }
     }
 
-    /// Whether any of so many operations that wait so waits for one that there is, as far as they do not wait beyond the run's end.
+    /// Returns true if any of `waiting` operations depends on an operation at index 0 or above; the run's end is not
+    /// checked.
     #[must_use]
     pub fn names_any(self, waiting: u32) -> bool {
         let last = i64::from(waiting) - 1;
         last >= 0 && i64::from(self.start) + i64::from(self.step) * last >= 0
     }
 
-    /// Every operation waits for operation `index`.
+    /// Creates a dependency of every operation on operation `index`.
     #[must_use]
     pub const fn on(rank: Rank, run: u32, index: u32) -> Self {
         Self { rank, run, start: index as i32, step: 0 }
     }
 
-    /// The operation that operation `i` waits for in a run of `len` operations.
+    /// Index of the operation that operation `i` waits for in a run of `len` operations; `None` if outside.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
         let index = i64::from(self.start) + i64::from(self.step) * i64::from(i);
@@ -271,9 +272,9 @@ impl Dependency {
 pub struct Run {
     /// Number of operations.
     pub len: u32,
-    /// What they do.
+    /// Kind of the operations.
     pub kind: OpKind,
-    /// Their lane.
+    /// Channel that executes them.
     pub channel: Channel,
     /// The other rank; the own rank for local operations; the team for multicast.
     pub peer: Walk,
@@ -289,24 +290,24 @@ pub struct Run {
     pub span: u32,
 }
 
-/// One operation, computed from its run.
+/// A single operation, computed from its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its id in the schedule.
+    /// Id in the schedule.
     pub id: OpId,
-    /// Its run.
+    /// The run it belongs to.
     pub run: RunId,
-    /// Its place in the run.
+    /// Index in the run.
     pub index: u32,
-    /// The rank that executes it.
+    /// Rank that executes it.
     pub rank: Rank,
     /// The other rank; the own rank for local operations and multicast.
     pub peer: Rank,
     /// The team, for multicast.
     pub team: Option<TeamId>,
-    /// Its lane.
+    /// Channel that executes it.
     pub channel: Channel,
-    /// What it does.
+    /// Kind of operation.
     pub kind: OpKind,
     /// First chunk read (at the peer for gets).
     pub src: ChunkRef,
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advanced_walks_go_on_where_they_were() {
+    fn advanced_walks_continue_the_sequence() {
         for walk in [
             Walk::fixed(7),
             Walk::linear(3, 4),

@@ -1,8 +1,8 @@
-//! A schedule over more thread blocks: what a channel does is done by several, each with its part of every chunk.
+//! Splitting of channels: each channel's work is shared by several thread blocks, each with a part of every chunk.
 
 use super::{Channel, Dependency, Generate, Header, Layout, Program, Rank, Schedule, ScheduleError, Segment, Walk};
 
-/// A schedule whose channels are several each.
+/// Generator of a schedule whose channels are split into `parts` each.
 struct Spread<'a> {
     schedule: &'a Schedule,
     parts: u16,
@@ -10,9 +10,10 @@ struct Spread<'a> {
 }
 
 impl Schedule {
-    /// The same with each channel spread over so many: part k of each has the k-th part of every chunk, and waits for what the k-th parts
-    /// of others do. What executes a channel by several blocks takes as long as this. (It moves what the whole moves; that it computes the
-    /// collective holds where operations on the same chunks span as many.)
+    /// Returns the schedule with each channel split into `parts` channels. Part k handles the k-th part of every chunk
+    /// and depends on the k-th parts of other operations. Models the time of a channel executed by several thread
+    /// blocks. The total bytes moved are unchanged; the result computes the collective only if operations on the same
+    /// chunks have equal spans.
     ///
     /// # Errors
     /// [`ScheduleError::TooManyOperations`]; others are those of the schedule.
@@ -34,7 +35,7 @@ impl Schedule {
 }
 
 impl Spread<'_> {
-    /// Chunks of the whole, as those of a part: an operation's chunks are its parts' one after the other.
+    /// Converts a walk over chunks into the walk of one part; the parts of an operation's chunks are consecutive.
     fn chunks(&self, walk: Walk, (part, span): (u16, u32)) -> Walk {
         let times = |value: u32| value.wrapping_mul(self.parts.into());
         let base = times(walk.base).wrapping_add(span.wrapping_mul(part.into()));
@@ -50,7 +51,7 @@ impl Generate for Spread<'_> {
     fn program(&self, rank: Rank, program: &mut Program) {
         let mut waits = Vec::new();
         for part in 0..self.parts {
-            // Part k of a rank's runs comes behind all runs of the parts before.
+            // The runs of part k of a rank follow all runs of the preceding parts.
             let of_part = |rank: Rank, run: u32| self.schedule.runs_of(rank).len() as u32 * u32::from(part) + run;
             for id in self.schedule.runs_of(rank) {
                 let mut run = *self.schedule.run(id);

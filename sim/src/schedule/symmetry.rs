@@ -1,12 +1,13 @@
-//! Which ranks do the same with others in their place, as generators claim it.
+//! Rank symmetry of schedules, as declared by their generators.
 //!
-//! A claim, not a proof: tests hold it against the programs of every generator, and folding does not rely on it. What only looks at who
-//! sends how much to whom need not read the programs of ranks that others stand for, nor need a simulation of first blocks alone.
+//! Symmetry is declared, not proven: tests check it against the programs of every generator, and folding does not rely
+//! on it. Traffic analysis and the simulation of first blocks alone use it to read only the programs of representative
+//! ranks.
 
 use super::{Dependency, Generate, Program, Rank, Run, Walk};
 
-/// Ranks that may be interchanged: rank `r` has the digit `(r / stride) mod length`, and adding 1 to that digit
-/// (modulo `length`) in every rank at once leaves the schedule as it is.
+/// Rotation symmetry of ranks. Rank `r` has the digit `(r / stride) mod length`; adding 1 to that digit (modulo
+/// `length`) in all ranks leaves the schedule unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationDigit {
     /// Distance between ranks that differ by 1 in this digit.
@@ -20,7 +21,7 @@ impl RotationDigit {
         rank / self.stride.max(1) % self.length.max(1)
     }
 
-    /// A rank with so much added to its digit.
+    /// The rank whose digit is larger by `by` (modulo the length).
     fn turned(self, rank: u32, by: u32) -> u32 {
         let (digit, length) = (u64::from(self.of(rank)), u64::from(self.length.max(1)));
         let turned = (digit + u64::from(by)) % length;
@@ -28,18 +29,19 @@ impl RotationDigit {
     }
 }
 
-/// What a generator declares of its schedule's symmetry.
+/// Symmetry of a schedule, as declared by its generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
-    /// None is claimed.
+    /// No symmetry declared.
     #[default]
     None,
-    /// Independent rotations (one digit: a ring; two: nodes and GPUs within them).
+    /// Independent rotations (one digit for a ring; two for nodes and the GPUs within them).
     Rotations(Vec<RotationDigit>),
 }
 
 impl Symmetry {
-    /// What a generator claims where chunks are equal, so that ranks that are turned into each other move as much; elsewhere nothing.
+    /// The declared symmetry if all chunks are equally large, so that symmetric ranks move equal amounts; otherwise
+    /// none.
     pub(crate) fn of_sizes(generator: &dyn Generate) -> Self {
         if generator.header().layout.is_even() { generator.symmetry() } else { Self::None }
     }
@@ -51,13 +53,13 @@ impl Symmetry {
         }
     }
 
-    /// The ranks, of so many, that are turned into all others.
+    /// Representative ranks among `ranks` ranks: rotations map them to all others.
     pub fn standing(&self, ranks: u32) -> impl Iterator<Item = Rank> {
         (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.of(rank) == 0)).map(Rank)
     }
 
-    /// What a rank that does this is turned into does, but for which chunks it moves: those are others of the same number. `None` where
-    /// peers are teams, or change from one operation of a run to the next.
+    /// Program of the rank that `turn` maps the owner of `program` to. Its chunk indices are not translated; only their
+    /// number is right. `None` if peers are teams or vary within a run.
     pub(crate) fn turned_program(&self, program: &Program, turn: u32) -> Option<Program> {
         let mut turned = program.clone();
         for run in &mut turned.runs {
@@ -72,13 +74,13 @@ impl Symmetry {
         Some(turned)
     }
 
-    /// How many turns there are, the first of which changes nothing.
+    /// Number of rotations; rotation 0 is the identity.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.digits().iter().map(|digit| digit.length.max(1)).product()
     }
 
-    /// Who is where a rank was after a turn, by its number.
+    /// The rank that rotation number `turn` maps `rank` to.
     #[must_use]
     pub fn turned(&self, rank: Rank, turn: u32) -> Rank {
         let (turned, _) = self.digits().iter().fold((rank.0, turn), |(rank, left), digit| {
@@ -92,9 +94,9 @@ impl Symmetry {
 mod tests {
     use super::*;
 
-    /// Two hosts of three ranks: every rank is one that stands, turned once.
+    /// With two hosts of three ranks, the rotations map the representatives to every rank exactly once.
     #[test]
-    fn standing_ranks_turn_into_all_once() {
+    fn representatives_reach_every_rank_once() {
         let all: Vec<Rank> = (0..6).map(Rank).collect();
         let digit = |stride, length| RotationDigit { stride, length };
         for (digits, standing) in

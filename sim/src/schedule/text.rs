@@ -1,8 +1,8 @@
-//! Text put together from words and numbers, as writers of large files need it: into one buffer, without what formatting costs.
+//! Appending words and numbers to one buffer without the overhead of `format!`, for writers of large files.
 
-/// A part of a text.
+/// A value that can be appended to a text.
 pub(super) trait Part {
-    /// Writes it at the end.
+    /// Appends the value to `text`.
     fn put(self, text: &mut String);
 }
 
@@ -34,7 +34,7 @@ impl Part for u32 {
     }
 }
 
-/// Nothing is −1.
+/// `None` is written as −1.
 impl Part for Option<u32> {
     #[inline]
     fn put(self, text: &mut String) {
@@ -45,7 +45,7 @@ impl Part for Option<u32> {
     }
 }
 
-/// Numbers with commas between them.
+/// Writes the numbers separated by commas.
 impl Part for &[u32] {
     fn put(self, text: &mut String) {
         for (at, &number) in self.iter().enumerate() {
@@ -57,7 +57,7 @@ impl Part for &[u32] {
     }
 }
 
-/// Writes parts, one after the other.
+/// Appends several parts to a text.
 macro_rules! put {
     ($text:expr, $($part:expr),+ $(,)?) => {{
         let text: &mut String = $text;
@@ -69,7 +69,7 @@ pub(super) use put;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn parts_are_written_as_formatting_writes_them() {
+    fn parts_match_format() {
         for number in [0u32, 9, 10, 99, 100, 4_294_967_295] {
             let mut text = String::from("before ");
             put!(&mut text, number, ' ', u64::from(number) << 32, ",", Some(number), "", None::<u32>);

@@ -1,21 +1,21 @@
-//! Chunks in units of one size. Other tools cut buffers into equal chunks; where the segments of a layout have chunks of
-//! different sizes, each is a whole number of their largest common measure.
+//! Chunks in units of one size. Other tools divide buffers into equal chunks; if a layout's segments have chunks of
+//! different sizes, each chunk is a whole number of units, the largest common measure of all sizes.
 
 use super::format::WriteError;
 use super::{Buffer, ChunkRef, Collective, Schedule};
 
-/// More units than this are not written.
+/// Largest number of units that is written.
 const MOST_UNITS: u64 = 1 << 20;
 
-/// Where chunks begin, in units.
+/// Starts of chunks, in units.
 pub(super) struct Units {
-    /// Of the chunks of the call, and the end.
+    /// Starts of the call's chunks, then the end.
     starts: Vec<u32>,
-    /// Scratch of a rank.
+    /// Scratch of a rank, in units.
     pub(super) scratch: u32,
 }
 
-/// A stretch of a buffer, in units.
+/// Part of a buffer, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stretch {
     pub(super) buffer: Buffer,
@@ -25,7 +25,7 @@ pub(super) struct Stretch {
 
 impl Units {
     /// # Errors
-    /// [`WriteError::UnequalChunks`] where the chunks have no common measure, or blocks of ranks are unequal.
+    /// [`WriteError::UnequalChunks`] if the chunks have no common measure or the blocks of ranks are unequal.
     pub(super) fn new(schedule: &Schedule) -> Result<Self, WriteError> {
         let header = schedule.header();
         let unequal = |reason: String| WriteError::UnequalChunks { reason };
@@ -33,7 +33,7 @@ impl Units {
             return Err(unequal("there are no bytes to cut".to_owned()));
         }
         let segments = header.layout.segments();
-        // Sizes as fractions of one denominator, and their common divisor.
+        // Sizes as fractions with one common denominator, and their greatest common divisor.
         let mut denominator = 1u128;
         for segment in segments {
             let parts = u128::from(segment.parts);
@@ -68,12 +68,12 @@ impl Units {
         Ok(units)
     }
 
-    /// Units of the call.
+    /// Number of units of the call.
     pub(super) fn total(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// A span of chunks in units.
+    /// Converts a span of chunks into units.
     pub(super) fn stretch(&self, chunk: ChunkRef, span: u32) -> Option<Stretch> {
         let (from, to) = (self.start(chunk)?, self.start(ChunkRef { index: chunk.index.checked_add(span)?, ..chunk })?);
         Some(Stretch { buffer: chunk.buffer, from, count: to.checked_sub(from)? })
@@ -86,14 +86,14 @@ impl Units {
         }
     }
 
-    /// Scratch slots repeat the chunks of the call.
+    /// Start of a scratch slot; scratch slots repeat the chunks of the call.
     fn scratch_start(&self, slot: u32) -> Option<u32> {
         let chunks = self.starts.len() as u32 - 1;
         let start = self.starts.get((slot % chunks) as usize)?;
         (slot / chunks).checked_mul(self.total())?.checked_add(*start)
     }
 
-    /// Files count the chunks of a block from its start: all must be alike.
+    /// Checks that all blocks have the same chunks, because files number the chunks of a block from its start.
     fn check_blocks(&self, schedule: &Schedule) -> Result<(), WriteError> {
         let call = schedule.header().call;
         match call.collective {
@@ -116,7 +116,7 @@ impl Units {
     }
 }
 
-/// Greatest common divisor; that of a number and 0 is the number.
+/// Greatest common divisor; gcd(a, 0) = a.
 pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,14 +1,14 @@
-//! What is asked of each capacity at most: the sum over the transfers under way of the rates that they would have alone.
+//! Maximum demand on each capacity: the sum, over active transfers, of the rates that they would have alone.
 //!
-//! A capacity C of which no more is asked than it has is reached at no level below the lowest that one of its transfers would
-//! have alone: what is left of it, once others are frozen at no more than theirs, is at least the sum of what the rest
-//! would have alone. So it holds nobody back, and leaving it out changes no rate.
+//! A capacity C whose demand does not exceed it is never reached at a level below the lowest that one of its transfers
+//! would have alone: once others are frozen at no more than their rates alone, the remainder is at least the sum of
+//! what the rest would have alone. So it limits no transfer, and omitting it changes no rate.
 
 use super::system::{ResourceId, RouteId, System, scaled};
 
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
-    /// By capacity, scaled by [`super::WHOLE`].
+    /// Demand by capacity, scaled by [`super::WHOLE`].
     asked: Vec<u128>,
 }
 
@@ -17,12 +17,12 @@ impl Demand {
         Self { asked: vec![0; resources] }
     }
 
-    /// One more transfer is under way.
+    /// Adds an active transfer.
     pub fn add(&mut self, system: &System, route: RouteId) {
         self.change(system, route, u128::wrapping_add);
     }
 
-    /// One less.
+    /// Removes an active transfer.
     pub fn remove(&mut self, system: &System, route: RouteId) {
         self.change(system, route, u128::wrapping_sub);
     }
@@ -35,7 +35,7 @@ impl Demand {
         }
     }
 
-    /// Whether it can hold a transfer back.
+    /// Returns true if a capacity can limit a transfer.
     pub fn may_fill(&self, system: &System, resource: ResourceId) -> bool {
         self.asked[resource.0 as usize] > scaled(system.capacity(resource))
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::quantity::Rate;
 
-    /// A route in plain numbers: what it takes of which capacity, in halves; its weight; transfers under way.
+    /// Plain description of a route: coefficients per capacity in halves, weight, and number of active transfers.
     #[derive(Clone, Debug)]
     struct Plain {
         uses: Vec<(usize, u64)>,
@@ -57,8 +57,8 @@ mod tests {
         count: u32,
     }
 
-    /// The level that all may rise to by the definition: the least at which something is full, then the rest again. Rates of
-    /// a transfer of each route; capacities that are left out are none.
+    /// Rates by the definition of max–min sharing: the lowest level at which a capacity is full, then the rest again.
+    /// Returns the rate of a transfer of each route; `None` marks capacities that are left out.
     fn by_definition(capacities: &[Option<u64>], routes: &[Plain]) -> Vec<f64> {
         let mut rates: Vec<Option<f64>> = routes.iter().map(|route| (route.count == 0).then_some(0.0)).collect();
         loop {
@@ -110,9 +110,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Whatever came and went before: what may not be filled can be left out, and nobody's rate is another.
+        /// Capacities that cannot be filled can be left out without changing any rate, regardless of earlier transfers.
         #[test]
-        fn what_may_not_be_filled_holds_nobody_back((capacities, routes) in systems(), gone in 0u32..5) {
+        fn capacities_that_cannot_fill_change_no_rate((capacities, routes) in systems(), gone in 0u32..5) {
             let mut system = System::new();
             let ids: Vec<ResourceId> = capacities.iter().map(|&c| system.add_resource(Rate(c))).collect();
             let added: Vec<RouteId> = routes.iter().map(|route| {
@@ -130,7 +130,7 @@ mod tests {
             let all: Vec<Option<u64>> = capacities.iter().copied().map(Some).collect();
             let some: Vec<Option<u64>> = ids.iter().zip(&capacities)
                 .map(|(&id, &capacity)| demand.may_fill(&system, id).then_some(capacity)).collect();
-            // None is faster than alone: a capacity of each route's own.
+            // No transfer is faster than alone: each route gets a capacity of its own.
             let alone = |route: &Plain| {
                 let level = |&(place, halves): &(usize, u64)| 2 * capacities[place] / halves;
                 route.uses.iter().map(level).min().unwrap_or(0)
@@ -148,9 +148,10 @@ mod tests {
         }
     }
 
-    /// Two transfers that would take all of a link alone may fill it, one may not; a wide link they both pass never.
+    /// Two transfers that alone would use all of a link may fill it, one may not; a wider link that both use is never
+    /// filled.
     #[test]
-    fn one_transfer_does_not_fill_what_limits_it() {
+    fn one_transfer_alone_cannot_fill_its_bottleneck() {
         let mut system = System::new();
         let (narrow, wide) = (system.add_resource(Rate(100)), system.add_resource(Rate(200)));
         let uses = [narrow, wide].map(|resource| Use { resource, coefficient: WHOLE });

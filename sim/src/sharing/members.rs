@@ -1,12 +1,12 @@
-//! Which routes are under way on each capacity.
+//! Active routes of each capacity.
 //!
-//! A capacity's members lie in a stretch of one array, as long as the routes that use it: nothing is allocated while a
-//! simulation runs. A route that leaves stays listed until its capacity is next looked through, since it mostly comes
-//! back before; how many members are live is counted apart.
+//! A capacity's members occupy a section of one array, as long as the routes that use it, so nothing is allocated
+//! during a simulation. A route that leaves stays listed until its capacity is next swept, since it mostly returns
+//! before; the number of live members is counted separately.
 
 use super::system::{ResourceId, RouteId, System};
 
-/// The stretch of one capacity.
+/// Section of one capacity.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     first: u32,
@@ -18,7 +18,7 @@ struct Group {
 pub(super) struct Members {
     groups: Vec<Group>,
     routes: Vec<u32>,
-    /// For each use of a capacity by a route, whether the route is listed there.
+    /// For each use of a capacity by a route: true if the route is listed there.
     is_listed: Vec<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Members {
         Self { groups, routes: vec![0; system.use_count()], is_listed: vec![false; system.use_count()] }
     }
 
-    /// A route is under way.
+    /// Records that a route becomes active.
     pub fn join(&mut self, system: &System, route: RouteId) {
         for (place, resource) in system.use_range(route.0).zip(system.used_by(route.0)) {
             let group = &mut self.groups[resource.0 as usize];
@@ -49,25 +49,25 @@ impl Members {
         }
     }
 
-    /// A route is no longer under way.
+    /// Records that a route is no longer active.
     pub fn leave(&mut self, system: &System, route: RouteId) {
         for &resource in system.used_by(route.0) {
             self.groups[resource.0 as usize].live -= 1;
         }
     }
 
-    /// Routes under way on a capacity.
+    /// Returns the number of active routes on a capacity.
     pub fn live(&self, resource: ResourceId) -> u32 {
         self.groups[resource.0 as usize].live
     }
 
-    /// The routes listed on a capacity: after [`Self::sweep`], those under way.
+    /// Returns the routes listed on a capacity: after [`Self::sweep`], the active ones.
     pub fn of(&self, resource: u32) -> &[u32] {
         let Group { first, listed, .. } = self.groups[resource as usize];
         &self.routes[first as usize..(first + listed) as usize]
     }
 
-    /// Takes routes that are not under way off a capacity's list; `count` says how many transfers each route has.
+    /// Removes inactive routes from a capacity's list; `count`: number of transfers of each route.
     pub fn sweep(&mut self, system: &System, count: &[u32], resource: u32) {
         let Group { first, listed, live } = self.groups[resource as usize];
         if listed == live {

@@ -1,20 +1,20 @@
-//! Weighted max–min sharing of capacities, re-solved only where something changed.
+//! Weighted max–min sharing of capacities, solved again only where something changed.
 //!
-//! A *route* is what concurrent equal transfers have in common: the capacities they use, with a coefficient each (an
-//! averaged multipath uses a fraction of a link, a reduction uses a memory three times), a cap, and a weight. Transfers
-//! on one route form a bundle and always have the same rate, so the variables of the problem are routes.
+//! A *route* describes concurrent equal transfers: the capacities that they use, with a coefficient each (an averaged
+//! multipath uses a fraction of a link, a reduction uses a memory three times), a cap, and a weight. Transfers on one
+//! route form a bundle and always have the same rate, so the variables of the problem are routes.
 //!
 //! For routes r with `count` transfers, weight w and coefficients a, the rates x maximise the smallest x/w, then the
 //! second smallest, and so on, subject to Σ a·count·x ≤ C for every capacity and x ≤ cap for every route. The solution
-//! is found by filling: raise a common level until a capacity or a cap is reached, freeze the routes that use it, go on
-//! with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s, rounded down, and all
-//! capacities that are reached at the same level freeze together; so the result depends on neither order nor ids, and
-//! a capacity keeps less than one rate unit per transfer unused.
+//! is found by progressive filling: raise a common level until a capacity or a cap is reached, freeze the routes that
+//! use it, and continue with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s,
+//! rounded down, and all capacities reached at the same level freeze at once; so the result depends on neither order
+//! nor ids, and a capacity leaves less than one rate unit per transfer unused.
 //!
-//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`Demand`) is never
-//! reached below them: filling goes without it, and it joins nothing.
+//! A capacity that is not filled even if all its transfers have the rates that they would have alone (`Demand`) never
+//! limits them: filling ignores it, and it connects no routes.
 //!
-//! Where many routes hang together, filling goes outward from what changed and ends where nothing else moves (`spread`).
+//! In large connected parts, filling starts at the change and expands until nothing else moves (`spread`).
 
 mod demand;
 mod members;
@@ -29,30 +29,30 @@ use solver::{Seed, Solver};
 use spread::{Changes, Outlook};
 pub use system::{ResourceId, RouteId, System, Use};
 
-/// The coefficient of a transfer that uses a capacity once, whole. Divisible by every power of two up to 1,024 and by
-/// 3, 5, 7 and 9, so that even splits over that many paths are exact.
+/// Coefficient of a transfer that uses a capacity fully and once. Divisible by every power of two up to 1,024 and by 3,
+/// 5, 7 and 9, so that even splits over that many paths are exact.
 pub const WHOLE: u64 = 1024 * 315;
 
-/// Routes that hang together up to which they are solved whole at once: outward takes no less then.
+/// Largest connected part, in routes, that is always solved as a whole; solving outward is no faster there.
 const SMALL: usize = 64;
 
-/// A route under way whose rate or number of transfers changed.
+/// Active route whose rate or number of transfers changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revised {
     /// The route.
     pub route: RouteId,
-    /// The rate of each of its transfers until now.
+    /// Rate of each of its transfers until now.
     pub before: Rate,
-    /// Their rate from now on.
+    /// Rate of each from now on.
     pub rate: Rate,
-    /// How many there are.
+    /// Number of its transfers.
     pub count: u32,
 }
 
-/// Which transfers are under way, and at which rates.
+/// Active transfers and their rates.
 ///
-/// [`Sharing::start`] and [`Sharing::stop`] only note what changed; [`Sharing::settle`] then solves what the changes of
-/// one instant can have touched: the connected parts of the system that hold a changed route.
+/// [`Sharing::start`] and [`Sharing::stop`] only record changes; [`Sharing::settle`] then solves the parts of the
+/// system that the changes of one instant can affect: the connected parts that contain a changed route.
 #[derive(Clone, Debug)]
 pub struct Sharing {
     count: Vec<u32>,
@@ -69,7 +69,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Nothing under way.
+    /// Creates a state without active transfers.
     #[must_use]
     pub fn new(system: &System) -> Self {
         let (routes, resources) = (system.route_count(), system.resource_count());
@@ -88,19 +88,19 @@ impl Sharing {
         }
     }
 
-    /// The rate of each transfer on a route, as of the last [`Sharing::settle`].
+    /// Returns the rate of each transfer on a route, as of the last [`Sharing::settle`].
     #[must_use]
     pub fn rate(&self, route: RouteId) -> Rate {
         self.rate[route.0 as usize]
     }
 
-    /// Transfers under way on a route.
+    /// Returns the number of active transfers on a route.
     #[must_use]
     pub fn count(&self, route: RouteId) -> u32 {
         self.count[route.0 as usize]
     }
 
-    /// One more transfer on a route.
+    /// Adds a transfer on a route.
     pub fn start(&mut self, system: &System, route: RouteId) {
         let count = &mut self.count[route.0 as usize];
         *count += 1;
@@ -111,14 +111,14 @@ impl Sharing {
         self.note(route.0);
     }
 
-    /// One transfer less on a route that has one.
+    /// Removes a transfer from a route that has one.
     pub fn stop(&mut self, system: &System, route: RouteId) {
         let count = &mut self.count[route.0 as usize];
         *count -= 1;
         let is_last = *count == 0;
         let Self { demand, freed_resources, is_freed, .. } = self;
         for &resource in system.used_by(route.0) {
-            // What could not be filled held nobody back.
+            // Capacities that could not be filled limited no transfer.
             if demand.may_fill(system, resource) && !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
                 freed_resources.push(resource);
             }
@@ -137,8 +137,7 @@ impl Sharing {
         }
     }
 
-    /// Brings all rates up to date. Calls `revised` with every route under way whose rate or number of transfers
-    /// changed.
+    /// Updates all rates. Calls `revised` with every active route whose rate or number of transfers changed.
     pub fn settle(&mut self, system: &System, mut revised: impl FnMut(Revised)) {
         let changed = std::mem::take(&mut self.changed_routes);
         let freed = std::mem::take(&mut self.freed_resources);
@@ -156,7 +155,7 @@ impl Sharing {
             }
             let Self { solver, members, demand, count, is_changed, outlook, .. } = self;
             if !solver.collect(system, (&mut *members, demand), count, seed, most) {
-                // They are more than a few that hang together.
+                // The connected part has more than a few routes.
                 most = usize::MAX;
                 if let Some(visits) = outlook.most() {
                     let is_open = |&route: &u32| is_changed[route as usize] && count[route as usize] > 0;
@@ -185,7 +184,7 @@ impl Sharing {
         self.freed_resources = cleared(freed);
     }
 
-    /// Where nothing that a route uses may be filled, its transfers have what they would have alone.
+    /// Gives transfers of a route their rate alone, if none of its capacities can be filled.
     fn take_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
         if system.used_by(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;
@@ -198,7 +197,7 @@ impl Sharing {
         revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
     }
 
-    /// Whether nothing is to be found from there, or it was found in this call.
+    /// Returns true if there is nothing to solve from a seed, or it was solved in this call.
     fn is_settled(&self, seed: Seed) -> bool {
         match seed {
             Seed::Route(route) => {
@@ -211,7 +210,7 @@ impl Sharing {
         }
     }
 
-    /// Takes over the levels that were found.
+    /// Publishes the levels that were found.
     fn publish(&mut self, system: &System, revised: &mut impl FnMut(Revised)) {
         for &(route, level) in &self.solver.solution {
             let r = route as usize;

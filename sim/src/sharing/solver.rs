@@ -1,4 +1,4 @@
-//! Progressive filling over the connected part of a system that a change can have touched.
+//! Progressive filling over the connected part of a system that a change can affect.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,31 +7,31 @@ use super::demand::Demand;
 use super::members::Members;
 use super::system::{ResourceId, RouteId, System, divide, scaled};
 
-/// The level of what nothing limits, and at which a capacity is full that is not.
+/// Level of an unlimited route, and `full_at` of a capacity that is not full.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Where the part to solve begins.
+/// Start of the part to solve.
 #[derive(Clone, Copy)]
 pub(super) enum Seed {
     Route(u32),
     Resource(u32),
 }
 
-/// What was found, and working memory of the filling, kept between calls. Marks carry the epoch in which they were set, so that
-/// nothing has to be cleared.
+/// Solutions and working memory of the filling, reused between calls. Marks carry the epoch in which they were set, so
+/// that nothing needs clearing.
 #[derive(Clone, Debug)]
 pub(super) struct Solver {
-    /// The level of each route under way, as of its last solution.
+    /// Level of each active route, as of its last solution.
     pub(super) level: Vec<u64>,
-    /// The level at which each capacity was full.
+    /// Level at which each capacity was full.
     pub(super) full_at: Vec<u64>,
     pub(super) epoch: u32,
     route_mark: Vec<u32>,
     resource_mark: Vec<u32>,
-    /// Of routes whose level is looked for, where others keep theirs.
+    /// Mark of routes whose level is to be found, while others retain theirs.
     pub(super) free_mark: Vec<u32>,
     frozen: Vec<bool>,
-    /// What is left of each capacity, scaled by [`WHOLE`].
+    /// Remainder of each capacity, scaled by [`WHOLE`].
     left: Vec<u128>,
     /// Sum of coefficient × count × weight of the routes not yet frozen.
     load: Vec<u64>,
@@ -83,8 +83,8 @@ impl Solver {
         self.resource_mark[resource as usize] == self.epoch
     }
 
-    /// Gathers the routes and capacities connected to the seed, by capacities that may be filled; `false` where those are more than
-    /// `most` routes, which are not all gathered then.
+    /// Collects the routes and capacities connected to the seed through capacities that can be filled. Returns false if
+    /// there are more than `most` routes, of which only some are collected then.
     pub(super) fn collect(
         &mut self,
         system: &System,
@@ -120,7 +120,8 @@ impl Solver {
         }
     }
 
-    /// A capacity that was given back in part. One that can no longer be filled limits none of those it did.
+    /// Visits a capacity that was partly released. If it can no longer be filled, it limits none of the routes that it
+    /// did.
     pub(super) fn visit_freed(
         &mut self,
         system: &System,
@@ -157,7 +158,7 @@ impl Solver {
         }
     }
 
-    /// The levels of all that [`Solver::collect`] gathered.
+    /// Solves the levels of everything that [`Solver::collect`] gathered.
     pub(super) fn solve(&mut self, system: &System, members: &Members, count: &[u32]) {
         self.fill(system, members, count, |_, route| system.cap_level(route));
         for &(route, level) in &self.solution {
@@ -165,7 +166,7 @@ impl Solver {
         }
     }
 
-    /// The filling proper, over the routes and capacities that were visited: all members of these are among those. No route rises
+    /// Fills the routes and capacities that were visited, which include all members of these capacities. No route rises
     /// above its cap.
     pub(super) fn fill(&mut self, system: &System, members: &Members, count: &[u32], cap: impl Fn(&Self, u32) -> u64) {
         self.solution.clear();
@@ -222,8 +223,8 @@ impl Solver {
         }
     }
 
-    /// The lowest level at which a capacity is reached, with the capacities in `reached`; those above `limit` are left
-    /// for later.
+    /// Returns the lowest level at which a capacity is reached, with those capacities in `reached`. Capacities above
+    /// `limit` are deferred.
     fn next_level(&mut self, limit: u64) -> u64 {
         self.reached.clear();
         let mut found = NEVER;

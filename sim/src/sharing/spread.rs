@@ -1,37 +1,38 @@
-//! Solving outward from a change, as far as it reaches.
+//! Solves outward from a change, as far as its effect extends.
 //!
-//! In a large system one transfer more or less moves the levels of few routes, though all hang together. So routes are first held
-//! at the levels that they have: only those that changed are *free*, and filling runs over the capacities that these use, with each
-//! route that is held capped at its level. A held route is freed as well where filling stops it below its level, or where nothing
-//! holds it any longer: neither its own cap nor a capacity that is full at its level, of those that were filled now or of others.
-//! Then filling runs anew, until no more are freed.
+//! In a large system one transfer more or less changes the levels of few routes, although all are connected. Routes are
+//! therefore first held at their levels: only changed ones are *free*, and filling runs over the capacities that these
+//! use, with each held route capped at its level. A held route is freed if filling stops it below its level, or if
+//! nothing limits it any longer: neither its own cap nor a capacity that is full at its level, among those filled now
+//! or others. Then filling is repeated, until no more routes are freed.
 //!
-//! What is found are the levels of filling all that hangs together, to the last unit. Both fulfil: no capacity is reached below the
-//! highest level of its routes (as in [`Solver::fill`]: what all below a level leave, divided among the rest, is more than that
-//! level), and each route is at its cap or uses a capacity that is full at its level. Were there two such solutions, take the least
-//! level at which one route differs, and the solution in which it is lower there: it uses a capacity that is full at that level, all
-//! levels below are the same in both, so in the other solution this capacity is reached at that level too, below the route's.
+//! The result equals that of filling the whole connected part, to the last unit. Both solutions satisfy two conditions:
+//! no capacity is reached below the highest level of its routes (as in [`Solver::fill`]: the remainder that all routes
+//! below a level leave, divided among the rest, exceeds that level), and each route is at its cap or uses a capacity
+//! that is full at its level. If there were two such solutions, take the lowest level at which a route differs, and the
+//! solution in which it is lower there: the route uses a capacity that is full at that level, all levels below are
+//! equal in both, so in the other solution this capacity is reached at that level too, below the route's level.
 
 use super::demand::Demand;
 use super::members::Members;
 use super::solver::Solver;
 use super::system::{ResourceId, System};
 
-/// Attempts that are left out at most after one that reached too far.
+/// Maximum number of attempts skipped after one that expanded too far.
 const MOST_LEFT_OUT: u32 = 63;
 
-/// Whether solving outward is worth trying. What it finds is the same either way.
+/// Estimate of whether solving outward is faster; the results are the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outlook {
-    /// Routes that hung together when they were last solved whole.
+    /// Connected routes when they were last solved as a whole.
     together: usize,
-    /// Attempts to leave out, and how many were after the last failure.
+    /// Attempts still to skip, and the number skipped after the last failure.
     left_out: u32,
     last: u32,
 }
 
 impl Outlook {
-    /// Visits of routes that an attempt may take, if it is to be made.
+    /// Returns the limit on route visits of an attempt, or `None` to skip it.
     pub(super) fn most(&mut self) -> Option<usize> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -49,23 +50,23 @@ impl Outlook {
         self.left_out = self.last;
     }
 
-    /// So many routes were solved together.
+    /// Records that `together` connected routes were solved as a whole.
     pub(super) fn note_whole(&mut self, together: usize) {
         self.together = together;
     }
 }
 
-/// What changed.
+/// Changes to solve.
 pub(super) struct Changes<'a, R> {
-    /// Routes under way that may have another level now, as their capacities may be filled.
+    /// Active routes whose level may change, since their capacities can be filled.
     pub(super) routes: R,
-    /// Capacities that transfers gave back.
+    /// Capacities that transfers released.
     pub(super) freed: &'a [ResourceId],
 }
 
 impl Solver {
-    /// Solves what changed and what that reaches; `false` where it takes more than `most` visits of routes, and nothing is known
-    /// then.
+    /// Solves the changes and their effects. Returns false if that needs more than `most` visits of routes; there is no
+    /// result then.
     pub(super) fn spread(
         &mut self,
         system: &System,
@@ -116,7 +117,7 @@ impl Solver {
         true
     }
 
-    /// Lets a route take what level it finds, and looks at all that its capacities hold.
+    /// Frees a route to rise to any level, and visits the members of its capacities.
     fn free(&mut self, system: &System, (members, demand): (&mut Members, &Demand), count: &[u32], route: u32) {
         self.free_mark[route as usize] = self.epoch;
         self.visit_route(route);
@@ -129,7 +130,7 @@ impl Solver {
         self.visit_members_from(system, members, count, known);
     }
 
-    /// Of the capacities that were visited after so many.
+    /// Visits the members of the capacities after the first `known`.
     fn visit_members_from(&mut self, system: &System, members: &mut Members, count: &[u32], known: usize) {
         for place in known..self.resources.len() {
             self.visit_members(system, members, count, self.resources[place]);
@@ -140,7 +141,7 @@ impl Solver {
         self.free_mark[route as usize] == self.epoch
     }
 
-    /// Whether a route that was found at a level stays at its own.
+    /// Returns true if a route whose level was found to be `level` stays at its own.
     fn is_held(&self, system: &System, route: u32, level: u64) -> bool {
         let is_full = |used: &ResourceId| self.full_at[used.0 as usize] == level;
         self.level[route as usize] == level
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::quantity::Rate;
 
-    /// A route's capacities with their coefficients, its cap and its weight.
+    /// Plain route: capacities with their coefficients, cap and weight.
     type Plain = (Vec<(usize, u64)>, Option<u64>, u32);
 
     const GB: u64 = 1_000_000_000_000;
@@ -183,7 +184,7 @@ mod tests {
         system
     }
 
-    /// What settling says, by route.
+    /// Returns the revisions of settling, by route.
     fn settled(system: &System, sharing: &mut Sharing) -> Vec<Revised> {
         let mut changed = Vec::new();
         sharing.settle(system, |revised| changed.push(revised));
@@ -194,10 +195,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// After each of any changes, one or several at an instant, solving outward has found what solving the whole finds, to the
-        /// last unit, and said so of the same routes.
+        /// After any changes, one or several at an instant, solving outward finds the same levels as solving the whole,
+        /// to the last unit, and revises the same routes.
         #[test]
-        fn outward_finds_what_the_whole_has(
+        fn solving_outward_equals_solving_the_whole(
             plain in systems(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 1usize..4), 1..80),
         ) {
@@ -226,9 +227,10 @@ mod tests {
         }
     }
 
-    /// A long row of neighbours that share: one transfer more at its end reaches a few of them, and that is what is solved.
+    /// In a long chain of neighbours that share links, one more transfer at its end affects a few of them, and only
+    /// those are solved.
     #[test]
-    fn what_is_far_away_is_left_alone() {
+    fn only_nearby_routes_are_solved() {
         let mut system = System::new();
         let links: Vec<ResourceId> = (0..1001).map(|i| system.add_resource(Rate((50 + i % 3) * GB))).collect();
         for pair in links.windows(2) {

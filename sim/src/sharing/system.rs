@@ -1,7 +1,7 @@
-//! What does not change while a simulation runs: capacities, and the routes over them.
+//! Static part of a simulation: capacities, and the routes over them.
 //!
-//! Systems are large (an all_to_all of 2,048 ranks has 4 million routes of ten capacities each) and regular, so a route
-//! stores the capacities it uses, four bytes each, and the number of its *kind*: how much it takes of each, its cap, its
+//! Systems are large (an all_to_all of 2,048 ranks has 4 million routes of ten capacities each) and regular. A route
+//! therefore stores the capacities that it uses, four bytes each, and the number of its *kind*: coefficients, cap and
 //! weight. A system has few kinds.
 
 use rustc_hash::FxHashMap;
@@ -9,40 +9,40 @@ use rustc_hash::FxHashMap;
 use super::WHOLE;
 use crate::quantity::Rate;
 
-/// A capacity of the system: dense, from 0.
+/// Capacity of the system: dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u32);
 
-/// A route: dense, from 0.
+/// Route: dense, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
-/// One use of a capacity by a route.
+/// Use of a capacity by a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
     /// The capacity.
     pub resource: ResourceId,
-    /// How often a transfer passes through it, in units of [`WHOLE`].
+    /// Number of passes of a transfer, in units of [`WHOLE`].
     pub coefficient: u64,
 }
 
-/// What many routes have in common.
+/// Properties that many routes have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub cap: Rate,
     pub weight: u32,
     /// Rate of a transfer whose capacities no other route uses.
     pub unshared: Rate,
-    /// Rate of a transfer that is alone in the world; differs from `unshared` where a route stands for many.
+    /// Rate of a transfer without any other transfer; differs from `unshared` if a route represents many.
     pub solo: Rate,
 }
 
 #[derive(Clone, Debug)]
 struct Kind {
     limits: Limits,
-    /// Where its coefficients are; as many as its routes have capacities.
+    /// Range of its coefficients, one per capacity of its routes.
     coefficients: std::ops::Range<u32>,
-    /// The next kind of the same hash.
+    /// Next kind with the same hash.
     next: Option<u32>,
 }
 
@@ -50,9 +50,9 @@ struct Kind {
 #[derive(Clone, Debug, Default)]
 pub struct System {
     capacities: Vec<Rate>,
-    /// The capacities that routes use, route by route.
+    /// Capacities that routes use, route by route.
     used: Vec<ResourceId>,
-    /// Where each route's begin, and their number at the end.
+    /// First entry of each route, followed by the total number.
     starts: Vec<u32>,
     kind_of: Vec<u32>,
     kinds: Vec<Kind>,
@@ -64,7 +64,7 @@ pub struct System {
 }
 
 impl System {
-    /// No capacities, no routes.
+    /// Creates a system without capacities and routes.
     #[must_use]
     pub fn new() -> Self {
         Self { starts: vec![0], ..Self::default() }
@@ -76,14 +76,14 @@ impl System {
         ResourceId(self.capacities.len() as u32 - 1)
     }
 
-    /// Adds a route of weight 1 or more. Uses of one capacity must be merged into one; uses of unlimited capacities are
-    /// left out.
+    /// Adds a route of weight 1 or more. Uses of the same capacity must be merged; uses of unlimited capacities are
+    /// omitted.
     pub fn add_route(&mut self, uses: &[Use], cap: Rate, weight: u32) -> RouteId {
         self.add(uses, cap, weight, None)
     }
 
-    /// Adds a route that stands for a class of equal ones, charged with all of them; `solo` is the rate that one of
-    /// them has alone.
+    /// Adds a route that represents a class of equal ones and is charged with all of them; `solo` is the rate of one of
+    /// them without contention.
     pub fn add_folded_route(&mut self, uses: &[Use], cap: Rate, weight: u32, solo: Rate) -> RouteId {
         self.add(uses, cap, weight, Some(solo))
     }
@@ -108,13 +108,13 @@ impl System {
         RouteId(self.kind_of.len() as u32 - 1)
     }
 
-    /// The kind with these limits and the coefficients in `adding`, made if new.
+    /// Returns the kind with these limits and the coefficients in `adding`; creates it if new.
     fn kind(&mut self, limits: Limits) -> u32 {
         let is_same = |system: &Self, kind: u32| {
             let Kind { limits: known, coefficients, .. } = &system.kinds[kind as usize];
             *known == limits && system.coefficients_in(coefficients) == system.adding
         };
-        // Neighbours are mostly alike.
+        // Consecutive routes are mostly equal.
         if let Some(&last) = self.kind_of.last().filter(|&&last| is_same(self, last)) {
             return last;
         }
@@ -135,45 +135,45 @@ impl System {
         kind
     }
 
-    /// Number of routes.
+    /// Returns the number of routes.
     #[must_use]
     pub fn route_count(&self) -> usize {
         self.kind_of.len()
     }
 
-    /// Number of capacities.
+    /// Returns the number of capacities.
     #[must_use]
     pub fn resource_count(&self) -> usize {
         self.capacities.len()
     }
 
-    /// A capacity.
+    /// Returns the rate of a capacity.
     #[must_use]
     pub fn capacity(&self, id: ResourceId) -> Rate {
         self.capacities[id.0 as usize]
     }
 
-    /// What a route uses.
+    /// Returns the uses of a route.
     pub fn uses(&self, route: RouteId) -> impl ExactSizeIterator<Item = Use> + Clone + '_ {
         let coefficients = self.coefficients_in(&self.kind_of_route(route.0).coefficients);
         let used = self.used_by(route.0).iter().zip(coefficients);
         used.map(|(&resource, &coefficient)| Use { resource, coefficient })
     }
 
-    /// A route's cap and weight.
+    /// Returns a route's cap and weight.
     #[must_use]
     pub fn cap_and_weight(&self, route: RouteId) -> (Rate, u32) {
         let Limits { cap, weight, .. } = self.limits(route.0);
         (*cap, *weight)
     }
 
-    /// The rate of a transfer that is alone in the world.
+    /// Returns the rate of a transfer without any other transfer.
     #[must_use]
     pub fn solo(&self, route: RouteId) -> Rate {
         self.limits(route.0).solo
     }
 
-    /// The rate of a transfer whose capacities no other route uses.
+    /// Returns the rate of a transfer whose capacities no other route uses.
     #[must_use]
     pub(crate) fn unshared(&self, route: RouteId) -> Rate {
         self.limits(route.0).unshared
@@ -183,29 +183,29 @@ impl System {
         &self.kind_of_route(route).limits
     }
 
-    /// The level above which a route does not rise: what its transfers would have alone holds for its cap, and for capacities that
-    /// are not filled. [`u64::MAX`]: none.
+    /// Returns the level above which a route does not rise: the rate of its transfers alone covers its cap and the
+    /// capacities that are not filled. [`u64::MAX`]: none.
     pub(super) fn cap_level(&self, route: u32) -> u64 {
         let Limits { unshared, weight, .. } = *self.limits(route);
         if unshared == Rate::UNLIMITED { u64::MAX } else { unshared.0 / u64::from(weight) }
     }
 
-    /// The capacities that a route uses.
+    /// Returns the capacities that a route uses.
     pub(super) fn used_by(&self, route: u32) -> &[ResourceId] {
         &self.used[self.use_range(route)]
     }
 
-    /// Uses of all routes together.
+    /// Returns the total number of uses of all routes.
     pub(super) fn use_count(&self) -> usize {
         self.used.len()
     }
 
-    /// The capacity of a use, by its place among those of all routes.
+    /// Returns the capacity of a use, by its index among those of all routes.
     pub(super) fn used_at(&self, place: usize) -> ResourceId {
         self.used[place]
     }
 
-    /// Places of a route's uses among those of all routes.
+    /// Returns the indexes of a route's uses among those of all routes.
     pub(super) fn use_range(&self, route: u32) -> std::ops::Range<usize> {
         self.starts[route as usize] as usize..self.starts[route as usize + 1] as usize
     }
@@ -231,7 +231,7 @@ fn hash(limits: &Limits, coefficients: &[u64]) -> u64 {
     hasher.finish()
 }
 
-/// A capacity in units of rate × [`WHOLE`].
+/// Capacity in units of rate × [`WHOLE`].
 pub(super) fn scaled(capacity: Rate) -> u128 {
     u128::from(capacity.0) * u128::from(WHOLE)
 }

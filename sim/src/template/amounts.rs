@@ -1,4 +1,4 @@
-//! What a template's operations take of its capacities, and what that comes to where a chunk has a size.
+//! Load of a template's operations on capacities, and its value for a given chunk size.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use crate::quantity::{Rate, Work};
 use crate::schedule::ChunkSize;
 use crate::sharing::{ResourceId, System, Use, WHOLE};
 
-/// A capacity of the folded workload.
+/// Capacity of the folded workload.
 #[derive(Debug)]
 pub(super) struct Capacity {
-    /// The first of those that it stands for.
+    /// The first of the resources it represents.
     pub resource: Resource,
     pub rate: Rate,
-    /// What passes it, in units of [`WHOLE`]: by whose coefficient it is, chunks of an operation, operations counted at once.
+    /// Load in units of [`WHOLE`], by kind of load, chunks per operation, and number of operations counted together.
     pub passing: BTreeMap<(Taken, u32, u32), u128>,
 }
 
-/// What an operation takes of a capacity.
+/// Kind of load that an operation puts on a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Taken {
-    /// A coefficient, and so much more for each further block.
+    /// A coefficient, multiplied by the number of blocks.
     Shared,
-    /// A coefficient, of a capacity of the block.
+    /// A coefficient on a capacity of the block itself.
     Own,
-    /// As the task says, of a block that counts passes.
+    /// The passes of a task on its block.
     Passes(u32),
-    /// As the task says, of a proxy, and so much more for each further block.
+    /// The proxy time of a task, multiplied by the number of blocks.
     Posts(u32),
 }
 
-/// What tells capacities apart for which tasks say what is taken.
+/// Owner of a capacity, which determines the kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// All blocks.
@@ -52,7 +52,7 @@ impl Holder {
 }
 
 impl Taken {
-    /// What a coefficient that may be a task's code says, and how often.
+    /// Kind of load encoded in a coefficient, and its multiplicity.
     pub(super) fn of(resource: &Resource, coefficient: u64, task: u32) -> (Self, u64) {
         let is_coded = coefficient >= Tasks::lane_code(0);
         match Holder::of(resource) {
@@ -64,7 +64,7 @@ impl Taken {
     }
 }
 
-/// A route of the folded workload: the capacities with how often each is taken.
+/// Route of the folded workload: its capacities, each with kind of load and multiplicity.
 #[derive(Debug)]
 pub(super) struct Route {
     pub uses: Vec<(ResourceId, Taken, u64)>,
@@ -72,22 +72,22 @@ pub(super) struct Route {
     pub weight: u32,
 }
 
-/// Costs of the tasks of a template, and amounts.
+/// Costs of a template's tasks, and amounts of work.
 pub(super) struct Amounts {
-    /// By entry of the workload's works.
+    /// Work by entry of the workload's works.
     pub works: Vec<Work>,
-    /// By task.
+    /// Costs by task.
     efforts: Vec<OneEffort>,
     blocks: u64,
 }
 
 impl Amounts {
-    /// What holds a task's operations back.
+    /// Software time and spacing of a task's operations.
     pub(super) fn pace(&self, task: u32) -> Pace {
         self.effort(task).map(|effort| effort.pace(Start::default())).unwrap_or_default()
     }
 
-    /// What they cost where they leave their host.
+    /// Network cost of a task's operations that leave their host.
     pub(super) fn crossing(&self, task: u32) -> Crossing {
         self.effort(task).map(|effort| effort.crossing).unwrap_or_default()
     }
@@ -110,7 +110,7 @@ impl Amounts {
 }
 
 impl Template {
-    /// Costs and amounts where a chunk is of this size.
+    /// Costs and amounts for a chunk size.
     pub(super) fn amounts(&self, effort: &Effort<'_>, size: ChunkSize, blocks: u16) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
@@ -142,7 +142,7 @@ impl Template {
         system
     }
 
-    /// What passes a capacity.
+    /// Total load on a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
         let work = |span: u32| {
             let place = self.spans.iter().position(|&one| one == span);

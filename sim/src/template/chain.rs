@@ -1,8 +1,8 @@
-//! The longest chain of a folded workload's operations, each as fast as if it were alone with those that it stands for.
+//! Critical path of a folded workload, with each operation as fast as if only its equivalents were active.
 //!
-//! It is what the engine does, without others on the way: an operation is ready when all is done that it waits for, flows
-//! after its software time and the latency of its path, and where operations go in turn after the one before and its spacing. A
-//! transfer that shares its capacities with others only takes longer, and so does everything behind it.
+//! Follows the engine's rules without contention: an operation is ready when its dependencies are done. It flows after
+//! its software time and the latency of its path and, if operations are in sequence, after the preceding one and its
+//! spacing. Contention only delays a transfer and everything after it, so the result is a lower bound.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -13,19 +13,19 @@ use crate::lower::{Crossing, Latency};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{RouteId, System};
 
-/// No operation.
+/// Marks a missing operation or transfer.
 const NONE: u32 = u32::MAX;
 
-/// A workload's operations, each behind those that it waits for.
+/// Operations of a workload in topological order.
 #[derive(Debug)]
 pub(super) struct Chain {
     ops: Vec<Op>,
-    /// `awaited[starts[i]..starts[i + 1]]`: the places of what operation i waits for.
+    /// `awaited[starts[i]..starts[i + 1]]`: positions of the dependencies of operation i.
     awaited: Vec<u32>,
     starts: Vec<u32>,
-    /// Routes with what passes over them at once: an entry of the workload's works.
+    /// Routes with the size transferred by one operation, an index into the workload's works.
     transfers: Vec<(RouteId, u32)>,
-    /// Runs that go in turn: the place of their first operation, and their length.
+    /// Runs that execute in sequence: position of the first operation, and length.
     turns: Vec<(u32, u32)>,
 }
 
@@ -33,22 +33,22 @@ pub(super) struct Chain {
 struct Op {
     task: u32,
     latency: Latency,
-    /// In `transfers`; [`NONE`] where nothing passes.
+    /// Index in `transfers`; [`NONE`] if no data is moved.
     transfer: u32,
-    /// The place of the one before, where operations go in turn.
+    /// Position of the preceding operation if operations execute in sequence.
     before: u32,
 }
 
-/// What the longest chain says.
+/// Results of the critical path.
 pub(super) struct Times {
-    /// Nothing ends sooner.
+    /// Lower bound on the end.
     pub end: Picos,
-    /// By capacity: nothing passes sooner. The end of time where nothing ever does.
+    /// For each capacity, lower bound on the first flow; the largest time if there is none.
     pub first_flows: Vec<Picos>,
 }
 
 impl Chain {
-    /// `None` where operations wait for each other.
+    /// Orders the operations of a workload; `None` if there is a dependency cycle.
     pub(super) fn of(workload: &Workload) -> Option<Self> {
         let mut first = vec![0u32];
         for run in &workload.runs {
@@ -98,7 +98,8 @@ impl Chain {
         Some(chain)
     }
 
-    /// Times with the costs of a template's tasks, where given the lesser of two. A call makes its loop `loops` times.
+    /// Computes times with the costs of a template's tasks, or the lesser of two if `other` is given. A call has
+    /// `loops` loops.
     pub(super) fn times(
         &self,
         (template, amounts): (&Template, &Amounts),
@@ -167,7 +168,7 @@ impl Chain {
         Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
     }
 
-    /// What each transfer takes at least.
+    /// Lower bound on the duration of each transfer.
     fn durations(&self, system: &System, works: &[Work]) -> Vec<u64> {
         let taken = |&(route, work): &(RouteId, u32)| {
             let (work, rate) = (works.get(work as usize).copied().unwrap_or_default(), system.unshared(route));
@@ -181,12 +182,12 @@ impl Chain {
     }
 }
 
-/// The operation that one waits for by an edge.
+/// The operation that `index` waits for along an edge.
 fn target(workload: &Workload, edge: Edge, index: u32) -> Option<u32> {
     edge.target(index, workload.runs[edge.run as usize].len)
 }
 
-/// All operations, each after those that it waits for; `None` where some wait for each other.
+/// Topological order of all operations; `None` if there is a dependency cycle.
 fn in_order(workload: &Workload, first: &[u32], count: usize) -> Option<Vec<(u32, u32)>> {
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum State {

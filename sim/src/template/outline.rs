@@ -1,4 +1,4 @@
-//! What a schedule does, written down once: the programs of its first block, and the name they are known by.
+//! Outline of a schedule: the programs of its first block, generated once, with a fingerprint.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,45 +7,45 @@ use crate::fold::{Colours, Signature};
 use crate::lower::{Party, Setting, one_block, sized_by};
 use crate::schedule::{Generate, Header, Program, Rank, Schedule, Written};
 
-/// What a template is good for: all schedules whose blocks have this program.
+/// Key of a template: valid for all schedules whose blocks have this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     program: Signature,
-    /// Blocks of the schedule at hand.
+    /// Number of blocks of the schedule.
     blocks: u16,
-    /// Chunks of one block.
+    /// Number of chunks of one block.
     pub(super) chunks: u32,
 }
 
-/// A schedule's programs, those of its first block where all blocks do the same, written once: what templates are made of,
-/// one for each protocol.
+/// Programs of a schedule, only those of its first block if all blocks are equivalent. Templates for each protocol are
+/// derived from it.
 #[derive(Debug)]
 pub struct Outline {
     pub(super) header: Header,
-    /// By rank.
+    /// Programs by rank.
     pub(super) programs: Vec<Program>,
     pub(super) known: Known,
-    /// How many chunks operations move at once.
+    /// Numbers of chunks that operations move, each once.
     pub(super) spans: Vec<u32>,
 }
 
-/// What is worth keeping of an outline when its programs are not: they are quickly written again.
+/// Part of an outline to retain after its programs are dropped; programs are fast to regenerate.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What it is known by.
+    /// Fingerprint of the schedule.
     pub print: Fingerprint,
-    /// What is alike in it, as it was found with the first protocol.
+    /// Equivalence classes, as determined with the first protocol.
     pub(super) colours: Arc<OnceLock<Colours>>,
 }
 
 impl Outline {
-    /// Of a schedule; `None` where its chunks differ in size, or it has more runs than are held.
+    /// Creates the outline of a schedule; `None` if its chunks differ in size or it exceeds [`Schedule::MOST_RUNS`].
     #[must_use]
     pub fn of(generator: &dyn Generate, setting: Setting<'_>) -> Option<Self> {
         Self::again(generator, setting, None)
     }
 
-    /// The same of a schedule of which something is known from before.
+    /// Variant of [`Self::of`] that reuses `known` of an earlier outline of the same schedule.
     #[must_use]
     pub fn again(generator: &dyn Generate, setting: Setting<'_>, known: Option<&Known>) -> Option<Self> {
         let header = generator.header();
@@ -67,29 +67,29 @@ impl Outline {
         Some(Self { header: header.clone(), programs, known: Known { print, colours: Arc::default() }, spans })
     }
 
-    /// How many runs it holds.
+    /// Number of runs in the programs.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.programs.iter().map(|program| program.runs().len()).sum()
     }
 
-    /// What it is known by.
+    /// Fingerprint of the schedule.
     #[must_use]
     pub fn print(&self) -> Fingerprint {
         self.known.print
     }
 
-    /// What to keep of it.
+    /// Part to retain for [`Self::again`].
     #[must_use]
     pub fn known(&self) -> &Known {
         &self.known
     }
 }
 
-/// The programs of all ranks; `None` where there are more runs than are held.
+/// Generates the programs of all ranks; `None` if there are more than [`Schedule::MOST_RUNS`] runs.
 fn written(generator: &dyn Generate) -> Option<Vec<Program>> {
     let mut scratch = Program::default();
-    // (A copy is no larger than it must be.)
+    // A clone has no excess capacity.
     let mut runs = 0;
     let write = |rank| {
         let program = generator.read(rank, &mut scratch);
@@ -100,32 +100,32 @@ fn written(generator: &dyn Generate) -> Option<Vec<Program>> {
 }
 
 impl Fingerprint {
-    /// The same on so many blocks, each with chunks of its own.
+    /// Returns the fingerprint with another number of blocks, each with its own chunks.
     #[must_use]
     pub fn on_blocks(self, blocks: u16) -> Self {
         Self { blocks, ..self }
     }
 
-    /// The same on one block: what a template is known by.
+    /// Returns the fingerprint of one block, the key of a template.
     #[must_use]
     pub fn of_block(self) -> Self {
         Self { blocks: 1, ..self }
     }
 
-    /// Chunks of the schedule at hand.
+    /// Number of chunks of the schedule.
     #[must_use]
     pub fn chunks(self) -> u32 {
         self.chunks * u32::from(self.blocks)
     }
 
-    /// Blocks of the schedule at hand that do the same.
+    /// Number of equivalent blocks of the schedule.
     #[must_use]
     pub fn blocks(self) -> u16 {
         self.blocks
     }
 }
 
-/// What a program does, chunks aside.
+/// Hash of the programs, except for chunk indices.
 fn signature_of(generator: &dyn Generate) -> Signature {
     let header = generator.header();
     let call = &header.call;
@@ -166,8 +166,7 @@ fn signature_of(generator: &dyn Generate) -> Signature {
     signature
 }
 
-/// How many chunks operations move at once, each number once; `None` where an operation's are not one piece of the
-/// buffer.
+/// Distinct numbers of chunks that operations move; `None` if an operation's chunks are not contiguous.
 fn spans_of(generator: &dyn Generate) -> Option<Vec<u32>> {
     let header = generator.header();
     let chunks = header.layout.chunks();

@@ -1,8 +1,9 @@
-//! What a barrier must do: whatever a rank does last has waited, by way of others, for something of every rank.
+//! Barrier check: the last operation of every rank depends, directly or transitively, on an operation of every other
+//! rank.
 //!
-//! A rank leaves when all of its operations have ended, and comes with the first of them: so of each pair of ranks some
-//! operation of the one must be before some operation of the other. Ranks are looked for 128 at a time, in one pass over
-//! the operations each.
+//! A rank arrives with its first operation and leaves when all of its operations have ended. For each pair of ranks,
+//! some operation of one must therefore precede some operation of the other. Ranks are checked 128 at a time, with one
+//! pass over the operations each.
 
 use super::fault::{Fault, FaultKind, Reporter};
 use crate::schedule::order::{Graph, Order};
@@ -12,10 +13,10 @@ use crate::schedule::{Buffer, ChunkRef, Rank, Schedule};
 const LANES: u32 = 128;
 
 /// # Errors
-/// [`FaultKind::NotAwaited`], naming a rank that may leave too early, and one that it does not wait for.
+/// [`FaultKind::NotAwaited`], naming a rank that may leave too early and one that it does not wait for.
 ///
 /// # Complexity
-/// Operations × ranks ÷ 128, and 16 bytes for each operation.
+/// Operations × ranks ÷ 128, and 16 bytes per operation.
 pub(super) fn check(
     schedule: &Schedule,
     graph: &Graph<'_>,
@@ -41,7 +42,7 @@ pub(super) fn check(
         }
         let all = (first..ranks).take(LANES as usize).fold(0, |set, rank| set | bit(rank));
         for (rank, &seen) in (0..ranks).zip(&left) {
-            // By itself a rank has nobody to wait for.
+            // A rank does not wait for itself.
             let missing = (all & !seen & !bit(rank)).trailing_zeros();
             if missing < LANES {
                 let nowhere = (Rank(rank), ChunkRef { buffer: Buffer::Output, index: 0 });

@@ -1,32 +1,32 @@
-//! What each rank has at the start and must have at the end, per collective, in the layout's numbering of chunks.
+//! Initial and required final contents of each rank, per collective, in the layout's chunk numbering.
 //!
-//! Collectives with blocks (one per rank) cut the chunks into as many equal blocks of neighbouring chunks. An all_to_allv
-//! has a segment for each pair of ranks.
+//! Collectives with blocks (one per rank) divide the chunks into equal blocks of adjacent chunks. An all_to_allv has
+//! one segment per pair of ranks.
 
 use crate::schedule::{Call, Collective, Layout};
 
-/// What a chunk of the result must hold.
+/// Required contents of a chunk of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// The input chunk `chunk` of one rank.
     From { rank: u32, chunk: u32 },
-    /// The input chunk of the same number of every rank, reduced.
+    /// The input chunk with the same index, reduced over all ranks.
     Reduced,
 }
 
-/// The contents of a call's buffers.
+/// Contents of a call's buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contents<'a> {
     collective: Collective,
     ranks: u32,
     root: u32,
-    /// Chunks of a block; all chunks where the collective has no blocks.
+    /// Number of chunks of a block; all chunks if the collective has no blocks.
     block: u32,
     layout: &'a Layout,
 }
 
 impl<'a> Contents<'a> {
-    /// Nothing if the collective has blocks and the chunks cannot be cut into them.
+    /// Creates the contents; `None` if the collective has blocks and the chunks cannot be divided into them.
     pub(crate) fn new(call: &Call, layout: &'a Layout) -> Option<Self> {
         let chunks = layout.chunks();
         let block = match call.collective {
@@ -63,7 +63,7 @@ impl<'a> Contents<'a> {
         (segment / self.ranks, segment % self.ranks)
     }
 
-    /// Whether a rank brings this chunk of input.
+    /// Returns true if a rank has this chunk of input.
     #[inline]
     pub(crate) fn has_input(self, rank: u32, chunk: u32) -> bool {
         match self.collective {
@@ -79,7 +79,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// What a rank must get in this chunk of output; nothing where the rank has no such chunk.
+    /// Required contents of an output chunk; `None` if the rank does not receive it.
     #[inline]
     pub(super) fn expected(self, rank: u32, chunk: u32) -> Option<Expected> {
         let from = |rank, chunk| Some(Expected::From { rank, chunk });

@@ -1,4 +1,4 @@
-//! The symbolic run: every operation in order, every chunk it touches checked, then the final contents.
+//! Symbolic execution: processes every operation in order, checks every chunk it accesses, then the final contents.
 
 use super::contents::{Contents, Expected};
 use super::fault::{Fault, FaultKind, Reporter, chunk_in_words};
@@ -8,31 +8,31 @@ use super::sets::{Set, Sets};
 use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, ChunkSize, Collective, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
 
-/// More chunks than this (of all ranks together) are refused.
+/// Largest number of chunks, summed over all ranks.
 const MAX_CELLS: u64 = 1 << 26;
 
-/// Two accesses to a cell of which at least one is a write, by positions in the order. They race unless the earlier is
-/// before the later.
+/// Two accesses to a cell, at least one of them a write, as positions in the order. They race unless the earlier
+/// precedes the later by dependencies.
 #[derive(Clone, Copy, Debug)]
 struct Conflict {
     earlier: u32,
     later: u32,
-    /// The cell's number.
+    /// Index of the cell.
     cell: u32,
     kind: ConflictKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConflictKind {
-    /// The later reads what the earlier wrote.
+    /// The later access reads what the earlier wrote.
     ReadAfterWrite,
-    /// The later writes what the earlier read.
+    /// The later access overwrites what the earlier read.
     WriteAfterRead,
-    /// Both write.
+    /// Both accesses write.
     WriteAfterWrite,
 }
 
-/// Runs a schedule from first to last.
+/// Executes a schedule symbolically.
 pub(super) fn execute(
     schedule: &Schedule,
     graph: &Graph<'_>,
@@ -69,7 +69,7 @@ pub(super) fn execute(
         proven: (NONE, NONE),
         current: 0,
     };
-    // A race that was left open came before whatever stopped the run.
+    // A deferred race precedes the fault that stopped the execution.
     let outcome = execution.run();
     execution.resolve_open()?;
     outcome?;
@@ -85,11 +85,11 @@ struct Execution<'a> {
     memory: Memory<'a>,
     sets: Sets,
     reach: Reach<'a>,
-    /// Conflicts not decided at once.
+    /// Conflicts that are deferred.
     open: Vec<Conflict>,
-    /// The last pair found ordered: spans repeat it.
+    /// The last pair found to be ordered; spans repeat it.
     proven: (u32, u32),
-    /// Position of the operation at hand.
+    /// Position of the current operation.
     current: u32,
 }
 
@@ -131,7 +131,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// One operation of a team: what the own rank holds goes to all, or what all hold is reduced into the own rank.
+    /// Executes a team operation: the own rank's data is replicated to all, or all ranks' data is reduced into the own
+    /// rank.
     fn multicast(&mut self, run: &Run, index: u32, rank: u32) -> Result<(), Fault> {
         let members = self.schedule.team(TeamId(run.peer.at(index)));
         for i in 0..run.span {
@@ -140,7 +141,7 @@ impl Execution<'_> {
             if run.kind == OpKind::MulticastPut {
                 let moved = self.read(rank, src)?;
                 for member in members {
-                    // Where it lies already, nothing changes.
+                    // Data already in place does not change.
                     let is_there = matches!(self.memory.place(rank, src), Place::Cell(cell) if self.memory.place(member.0, dst) == Place::Cell(cell));
                     if !is_there {
                         self.put(moved, (member.0, dst))?;
@@ -175,7 +176,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Writes over what a chunk held.
+    /// Overwrites a chunk.
     fn put(&mut self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
         let Some(cell) = self.writable(place)? else { return Ok(()) };
         self.check_fits(moved, place)?;
@@ -198,7 +199,7 @@ impl Execution<'_> {
         })
     }
 
-    /// One chunk of one operation.
+    /// Executes one chunk of an operation.
     fn step(
         &mut self,
         kind: OpKind,
@@ -247,7 +248,7 @@ impl Execution<'_> {
         self.check_written(value, (rank, chunk))
     }
 
-    /// What a cell holds that is about to be added to.
+    /// Contents of a cell that is about to be reduced into.
     fn accumulated(&self, cell: usize) -> Result<Value, Fault> {
         self.check_written(self.memory.cell(cell).value, self.memory.owner(cell))
     }
@@ -275,7 +276,7 @@ impl Execution<'_> {
         })
     }
 
-    /// What is moved must not be larger than where it goes.
+    /// Checks that the data is not larger than its destination.
     fn check_fits(&self, moved: Value, place: (u32, ChunkRef)) -> Result<(), Fault> {
         let layout = &self.schedule.header().layout;
         if layout.segments().len() < 2 {
@@ -293,7 +294,7 @@ impl Execution<'_> {
         Err(self.fault_here(FaultKind::DoesNotFit, place, in_words(data), format!("at most {}", in_words(room))))
     }
 
-    /// What is overwritten must have been read.
+    /// Checks that overwritten data has been read.
     fn check_overwritten(&self, cell: usize) -> Result<(), Fault> {
         let held = self.memory.cell(cell);
         if held.writer == NONE || held.readers != NONE {
@@ -310,7 +311,7 @@ impl Execution<'_> {
         ))
     }
 
-    /// A write must come after everybody who wrote or read what was there.
+    /// Checks that a write follows the previous write of the cell and all reads since.
     fn check_write(&mut self, cell: usize) -> Result<(), Fault> {
         let held = self.memory.cell(cell);
         self.check(held.writer, cell, ConflictKind::WriteAfterWrite)?;
@@ -329,7 +330,7 @@ impl Execution<'_> {
             return Ok(());
         }
         let conflict = Conflict { earlier, later: self.current, cell: cell as u32, kind };
-        // Chunks of one operation that overlap have no order among themselves.
+        // Overlapping chunks of one operation are unordered.
         let answer = if earlier == self.current { Answer::NotBefore } else { self.reach.before_current(earlier) };
         match answer {
             Answer::Before => self.proven = (earlier, self.current),
@@ -364,7 +365,7 @@ impl Execution<'_> {
         self.reporter.fault(kind, self.op(to_blame), (Rank(rank), chunk), found, expected)
     }
 
-    /// The final contents: first what is wrong in the result, then what was left unread.
+    /// Checks the final contents: first the result, then data left unread.
     fn check_result(&mut self) -> Result<(), Fault> {
         for rank in 0..self.schedule.header().call.ranks {
             for index in 0..self.schedule.header().layout.chunks() {

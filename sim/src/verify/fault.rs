@@ -1,4 +1,4 @@
-//! What is wrong with a schedule: the operation, the rank, the chunk, what was found and what was expected.
+//! Faults of schedules: the operation, rank and chunk, with what was found and what was expected.
 
 use std::fmt;
 
@@ -7,64 +7,65 @@ use serde::Serialize;
 use crate::schedule::order::Cycle;
 use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Operation, Rank, Schedule};
 
-/// What kind of thing is wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Operations wait for each other.
     Deadlock,
-    /// Operations wait for each other when every FIFO has so few slots.
+    /// Operations wait for each other if every FIFO has this few slots.
     FifoDeadlock {
         /// Slots per FIFO.
         depth: u32,
     },
-    /// A chunk is read that nothing has written.
+    /// A chunk is read before anything is written to it.
     ReadUnwritten,
     /// A chunk is read while another operation may write it.
     ReadRace,
     /// A chunk is written while another operation may write it.
     WriteRace,
-    /// A chunk is written that is not the rank's to write: input out of place, output that it does not get.
+    /// A chunk is written that the rank must not write: out-of-place input, or output that it does not receive.
     ForbiddenWrite,
     /// Contributions to different chunks are reduced.
     MixedChunks,
-    /// A contribution is reduced in twice.
+    /// A contribution is reduced twice.
     CountedTwice,
-    /// A chunk of the result does not hold what it must at the end.
+    /// A chunk of the result has wrong final contents.
     WrongResult,
-    /// Something was written that nobody reads and that is not the result.
+    /// Data is written that is neither read nor part of the result.
     Unread,
-    /// Something is moved to a place that is smaller.
+    /// Data is moved to a smaller chunk.
     DoesNotFit,
-    /// A rank may leave a barrier before every other has come.
+    /// A rank may leave a barrier before every other rank has arrived.
     NotAwaited,
-    /// A local operation names another rank.
+    /// A local operation refers to another rank.
     StrayPeer,
-    /// The chunks cannot be cut into one block per rank, or (all_to_allv) per pair of ranks.
+    /// The chunks cannot be divided into one block per rank or, for all_to_allv, per pair of ranks.
     UnevenBlocks,
-    /// Too large to be proven.
+    /// The schedule is too large to be verified.
     TooLarge,
 }
 
-/// The first thing that is wrong.
+/// The first fault of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct Fault {
-    /// What kind of thing.
+    /// Kind of fault.
     #[serde(flatten, serialize_with = "kind_by_name")]
     pub kind: FaultKind,
-    /// The operation that breaks; none where nobody wrote a chunk of the result, or the schedule as a whole is wrong.
+    /// The faulty operation; `None` if no operation wrote a chunk of the result, or if the schedule as a whole is
+    /// invalid.
     pub operation: Option<OpId>,
-    /// The rank that executes the operation; without one, the rank whose chunk it is.
+    /// The rank that executes the operation; without an operation, the owner of the chunk.
     pub rank: Rank,
     /// The chunk.
     pub chunk: ChunkRef,
-    /// The rank whose chunk it is.
+    /// The rank that owns the chunk.
     pub owner: Rank,
-    /// What the operation is: `channel 0, put to rank 4`. Empty without an operation.
+    /// Description of the operation, such as `channel 0, put to rank 4`; empty without an operation.
     pub action: String,
-    /// What was found.
+    /// Actual state.
     pub found: String,
-    /// What would have been right.
+    /// Required state.
     pub expected: String,
 }
 
@@ -81,13 +82,13 @@ fn kind_by_name<S: serde::Serializer>(kind: &FaultKind, serializer: S) -> Result
 }
 
 impl FaultKind {
-    /// Its name: `read_race`.
+    /// Name, such as `read_race`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// Name, and what the operation does wrong; `@` stands for the chunk.
+    /// Name and description of the fault; `@` is a placeholder for the chunk.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Deadlock => ("deadlock", "waits for itself"),
@@ -124,12 +125,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// `scratch chunk 2`
+/// Text such as `scratch chunk 2`.
 pub(super) fn chunk_in_words(chunk: ChunkRef) -> String {
     format!("{} chunk {}", chunk.buffer, chunk.index)
 }
 
-/// `channel 0, put to rank 4`
+/// Text such as `channel 0, put to rank 4`.
 fn action(operation: &Operation) -> String {
     let verb = match operation.kind {
         OpKind::Put => "put to rank",
@@ -151,7 +152,7 @@ fn action(operation: &Operation) -> String {
     format!("channel {}, {verb} {}", operation.channel.0, operation.peer.0)
 }
 
-/// Makes faults about one schedule.
+/// Creates faults about one schedule.
 pub(super) struct Reporter<'a> {
     schedule: &'a Schedule,
 }
@@ -173,7 +174,7 @@ impl<'a> Reporter<'a> {
         Fault { kind, operation: Some(operation), rank: op.rank, chunk, owner, action: action(&op), found, expected }
     }
 
-    /// A fault that no operation is to blame for.
+    /// Creates a fault that is not caused by a single operation.
     pub(super) fn of_chunk(
         &self,
         kind: FaultKind,
@@ -189,7 +190,7 @@ impl<'a> Reporter<'a> {
         self.of_chunk(FaultKind::TooLarge, nowhere, format!("{count} {what}"), format!("at most {most}"))
     }
 
-    /// `operation 12 (rank 2, channel 0, put to rank 3)`
+    /// Text such as `operation 12 (rank 2, channel 0, put to rank 3)`.
     pub(super) fn name(&self, operation: OpId) -> String {
         let op = self.schedule.operation(operation);
         format!("operation {} (rank {}, {})", operation.0, op.rank.0, action(&op))

@@ -1,5 +1,5 @@
-//! What every chunk of every rank holds while a schedule runs, and who touched it last. Flat: one cell per chunk of
-//! output and scratch; input out of place is never written and needs none.
+//! Contents of every chunk of every rank during execution, and its last accesses. Flat: one cell per chunk of output
+//! and scratch; out-of-place input is never written and needs no cell.
 
 use super::contents::Contents;
 use super::sets::{Set, Sets};
@@ -8,31 +8,31 @@ use crate::schedule::{Buffer, ChunkRef, Schedule};
 /// Contributions to one input chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// Whose; empty where nothing was ever written.
+    /// Ranks that contributed; empty if nothing was written.
     pub(super) ranks: Set,
-    /// To which chunk of the input.
+    /// Index of the input chunk.
     pub(super) chunk: u32,
 }
 
-/// No operation, or the end of a list.
+/// Marks a missing operation, or the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What one chunk holds. Operations are positions in the order.
+/// State of one chunk. Operations are given by their position in the order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) value: Value,
-    /// Who wrote it last.
+    /// The last writer.
     pub(super) writer: u32,
-    /// Who read it since: a list in [`Memory::readers`].
+    /// Readers since the last write, as a list in [`Memory::readers`].
     pub(super) readers: u32,
 }
 
-/// Where a chunk's contents are.
+/// Location of a chunk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A cell.
+    /// Index of a cell.
     Cell(usize),
-    /// Input that nobody may write.
+    /// Input that may not be written.
     Input,
 }
 
@@ -43,12 +43,12 @@ pub(super) struct Memory<'a> {
     chunks: u32,
     cells_per_rank: usize,
     cells: Vec<Cell>,
-    /// (position of a reader, next in its list)
+    /// Linked lists of readers: (position of a reader, next entry of its list).
     readers: Vec<(u32, u32)>,
 }
 
 impl<'a> Memory<'a> {
-    /// Cells that a schedule needs.
+    /// Number of cells that a schedule needs.
     pub(super) fn cells_of(schedule: &Schedule) -> u64 {
         let header = schedule.header();
         let per_rank = u64::from(header.layout.chunks()) + u64::from(header.scratch_chunks);
@@ -79,7 +79,7 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// Where a chunk of a rank is.
+    /// Location of a rank's chunk.
     #[inline]
     pub(super) fn place(&self, rank: u32, chunk: ChunkRef) -> Place {
         let offset = match chunk.buffer {
@@ -101,7 +101,7 @@ impl<'a> Memory<'a> {
         (rank as u32, chunk)
     }
 
-    /// Whether a rank may write a chunk: scratch, and what it gets of the output.
+    /// Returns true if a rank may write a chunk: scratch, and output that it receives.
     #[inline]
     pub(super) fn is_writable(&self, rank: u32, chunk: ChunkRef) -> bool {
         match chunk.buffer {
@@ -111,7 +111,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// What input that nobody writes holds.
+    /// Contents of input that is never written.
     #[inline]
     pub(super) fn input(&self, rank: u32, chunk: u32) -> Value {
         let ranks = if self.contents.has_input(rank, chunk) { Set::single(rank) } else { Set::EMPTY };
@@ -127,27 +127,27 @@ impl<'a> Memory<'a> {
         self.cells.iter().enumerate()
     }
 
-    /// Notes that `position` read a cell.
+    /// Records that the operation at `position` reads a cell.
     #[inline]
     pub(super) fn note_reader(&mut self, cell: usize, position: u32) {
         self.readers.push((position, self.cells[cell].readers));
         self.cells[cell].readers = self.readers.len() as u32 - 1;
     }
 
-    /// A reader and the link to the next one.
+    /// A reader, and the link to the next one.
     #[inline]
     pub(super) fn reader(&self, link: u32) -> (u32, u32) {
         self.readers[link as usize]
     }
 
-    /// Replaces what a cell holds.
+    /// Replaces the contents of a cell.
     #[inline]
     pub(super) fn write(&mut self, cell: usize, value: Value, position: u32) {
         self.cells[cell] = Cell { value, writer: position, readers: NONE };
     }
 }
 
-/// Both values together, if they belong together.
+/// Reduction of two values; an error if they are incompatible.
 pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, Clash> {
     if a.chunk != b.chunk {
         return Err(Clash::Chunks);
@@ -158,11 +158,11 @@ pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, Clash
     }
 }
 
-/// Why two values cannot be reduced.
+/// Reason why two values cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clash {
     /// They belong to different chunks.
     Chunks,
-    /// Some rank is in both.
+    /// A rank contributed to both.
     Ranks,
 }

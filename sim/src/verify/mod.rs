@@ -1,19 +1,20 @@
-//! Proves that a schedule computes its collective, or names the first operation that breaks.
+//! Verifier: proves that a schedule computes its collective, or reports the first operation that violates it.
 //!
-//! Contributions are run symbolically: chunk j of the input of rank r starts as the contribution of r to chunk j, and
-//! every operation moves or joins such values. Proven are: every chunk of the result holds each contribution that belongs
-//! there exactly once and nothing else; any two accesses to the same chunk of the same rank, at least one of them a
-//! write, are ordered by the dependencies; no operation waits for itself, with finite FIFOs too; nothing is read before
-//! it is written; nothing is written where the caller expects no output; nothing is moved to a smaller place; nothing
-//! lies unread that is not the result. Of a barrier, that every rank waits for every other.
+//! Contributions are executed symbolically: chunk j of the input of rank r starts as the contribution of r to chunk j,
+//! and every operation moves or joins such values. The proof covers the following properties. Every chunk of the result
+//! contains each required contribution exactly once and nothing else. Any two accesses to the same chunk of the same
+//! rank, at least one of them a write, are ordered by dependencies. No operation waits for itself, also with finite
+//! FIFOs. No chunk is read before it is written. Nothing is written outside the expected output. No data is moved to a
+//! smaller chunk. No data other than the result stays unread. For a barrier, every rank waits for every other.
 //!
-//! Operations are taken in one order: each after those that it waits for, otherwise by id. "First" means this order.
+//! Operations are processed in one topological order: each after its dependencies, otherwise by id. "First" refers to
+//! this order.
 //!
 //! ```text
-//! schedule::order   who runs when, cycles      contents   what ranks have and must get
-//! reach             is a before b, exactly     sets       sets of contributions, hash-consed
-//! memory            what each chunk holds      execute    the run itself
-//! barrier           who waits for whom
+//! schedule::order   topological order, cycles     contents   initial and required contents of ranks
+//! reach             exact precedence queries      sets       sets of contributions, hash-consed
+//! memory            contents of each chunk        execute    the symbolic execution
+//! barrier           dependencies between ranks
 //! ```
 
 mod barrier;
@@ -30,34 +31,34 @@ use crate::schedule::{Collective, Schedule, fifo, order};
 use fault::Reporter;
 pub use fault::{Fault, FaultKind};
 
-/// More operations than this are refused rather than tried: proving takes about 70 bytes each, and 24 for each chunk of
-/// output and scratch, of which as many are allowed.
+/// Largest number of operations that is verified. Memory is about 70 bytes per operation and 24 per chunk of output and
+/// scratch, of which the same number is allowed.
 pub const MAX_OPERATIONS: u32 = 1 << 26;
 
-/// What to prove beyond the always proven.
+/// Optional properties to prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
-    /// Slots of each connection's FIFO (NCCL has 8): the schedule must not deadlock with so few. Races are judged
-    /// without the order that full FIFOs force. Means nothing where [`fifo::uses_fifo`] says that the protocol has none.
+    /// Number of slots of each connection's FIFO (8 in NCCL): the schedule must not deadlock with this many. Race
+    /// checks do not use the order that full FIFOs impose. Ignored for protocols without FIFOs ([`fifo::uses_fifo`]).
     pub fifo_depth: Option<u32>,
 }
 
-/// What a proof says.
+/// Result of a successful verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Verified {
-    /// Operations proven right.
+    /// Number of operations verified.
     pub operations: u64,
 }
 
-/// Proves a schedule, or finds its first fault.
+/// Verifies a schedule.
 ///
 /// # Errors
-/// The first [`Fault`] in the order of the module's description; faults of the final contents come after all others, those
-/// of finite FIFOs last.
+/// The first [`Fault`] in the module's order; faults in the final contents follow all others, those of finite FIFOs are
+/// last.
 ///
 /// # Complexity
-/// Linear in operations and in chunks touched where conflicting accesses are ordered by a chain of dependencies that is
-/// short or goes through other ranks, as generators write them. Others cost one linear pass per 256 of them.
+/// Linear in operations and in chunks accessed if conflicting accesses are ordered by a dependency chain that is short
+/// or passes through other ranks, as in generated schedules. Others need one linear pass per 256 of them.
 pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<Verified, Fault> {
     let reporter = Reporter::new(schedule);
     if schedule.operation_count() > MAX_OPERATIONS {

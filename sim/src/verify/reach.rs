@@ -1,51 +1,52 @@
-//! Whether one operation is before another: exact, and quick where schedules are regular.
+//! Exact precedence queries on operations, fast for regular schedules.
 //!
-//! Every operation has a main dependency on another rank and one on its own, and either kind makes a forest; an ancestor in
-//! a forest is before its descendants (two comparisons). What does not follow from that, for the operation or for those
-//! that take what it sent (its *heirs*), is searched for a while: dependencies backwards, never below the position sought.
-//! Questions that the search leaves open are answered together at the end, 256 origins in one pass over the graph.
+//! Every operation has a main dependency on another rank and one on its own. Either kind forms a forest; an ancestor in
+//! a forest precedes its descendants (two comparisons). Queries not answered by this for the operation itself or for
+//! the operations that receive its data (its *heirs*) start a bounded search: backwards along dependencies, never below
+//! the earlier position. Queries that the search leaves open are resolved in a batch at the end, 256 origins per pass
+//! over the graph.
 
 use crate::schedule::order::{Graph, Order};
 
-/// Operations visited by one search before the question is put off.
+/// Largest number of operations visited by one search before the query is deferred.
 const PATIENCE: usize = 48;
 
 /// Origins per pass.
 const LANES: usize = 256;
 
-/// What is known at once.
+/// Immediate answer to a precedence query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Before,
     NotBefore,
-    /// To be asked of [`Reach::resolve`].
+    /// Deferred to [`Reach::resolve`].
     Open,
 }
 
-/// No such operation.
+/// Marks a missing operation.
 const NONE: u32 = u32::MAX;
 
-/// Place of an operation in a forest: those of its descendants are in `first..first + size`.
+/// Interval of an operation in a forest's numbering: those of its descendants are in `first..first + size`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     first: u32,
     size: u32,
 }
 
-/// Answers questions about positions in an [`Order`].
+/// Answers precedence queries on positions in an [`Order`].
 pub(crate) struct Reach<'a> {
     graph: &'a Graph<'a>,
     order: &'a Order,
-    /// The forest of main dependencies on other ranks, and of those on the own rank.
+    /// The forest of main dependencies on other ranks, and that of dependencies on the own rank.
     forests: [Vec<Interval>; 2],
-    /// The first and the last operation of another rank to wait for each one, or else of its own.
+    /// First and last operation of another rank, or else of the own rank, that depends on each operation.
     heirs: Vec<[u32; 2]>,
     /// The position whose dependencies are in `direct`.
     current: u32,
     direct: Vec<u32>,
-    /// `seen_direct[p] == current` says that p is in `direct`.
+    /// Equal to `current` for positions in `direct`.
     seen_direct: Vec<u32>,
-    /// Number of the search that last saw each position.
+    /// Index of the last search that visited each position.
     seen: Vec<u32>,
     searches: u32,
     stack: Vec<u32>,
@@ -83,7 +84,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Sets the later operation of the questions to come.
+    /// Sets the later operation of subsequent queries.
     pub(crate) fn enter(&mut self, later: u32) {
         self.current = later;
         self.direct.clear();
@@ -95,7 +96,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Whether the operation at position `earlier` is before the one entered.
+    /// Returns whether the operation at position `earlier` precedes the entered one.
     #[inline]
     pub(crate) fn before_current(&mut self, earlier: u32) -> Answer {
         if self.seen_direct[earlier as usize] == self.current || is_ancestor(&self.forests[0], earlier, self.current) {
@@ -104,7 +105,7 @@ impl<'a> Reach<'a> {
         self.search(earlier)
     }
 
-    /// Whether one of some operations is an ancestor of another in either forest.
+    /// Returns true if one of the operations `earlier` is an ancestor of `later` in either forest.
     fn is_akin(&self, earlier: [u32; 3], later: u32) -> bool {
         earlier
             .into_iter()
@@ -119,7 +120,7 @@ impl<'a> Reach<'a> {
         }
         self.searches += 1;
         self.stack.clear();
-        // The first dependency listed is searched first: generators list the one that data comes by.
+        // The first dependency is searched first: generators list the one that delivers the data first.
         self.stack.extend(self.direct.iter().rev().filter(|&&p| p > earlier));
         let mut visited = 0;
         while let Some(position) = self.stack.pop() {
@@ -148,7 +149,7 @@ impl<'a> Reach<'a> {
         Answer::NotBefore
     }
 
-    /// Whether each question's first position is before its second: one pass over the operations between per
+    /// For each query, true if the first position precedes the second. One pass over the operations in between per
     /// [`LANES`] different origins.
     pub(crate) fn resolve(&self, questions: &[(u32, u32)]) -> Vec<bool> {
         let mut by_origin: Vec<usize> = (0..questions.len()).collect();
@@ -181,7 +182,7 @@ impl<'a> Reach<'a> {
         answers
     }
 
-    /// Sets in the mask of every position from `lowest` to `highest` the lanes of the origins that are before it.
+    /// For every position from `lowest` to `highest`, computes the mask of origins that precede it.
     fn spread(&self, origins: &[u32], lowest: u32, highest: u32, masks: &mut [[u64; LANES / 64]]) {
         for position in lowest..=highest {
             let mut mask = [0u64; LANES / 64];
@@ -207,7 +208,7 @@ fn is_ancestor(forest: &[Interval], earlier: u32, later: u32) -> bool {
     b.first.wrapping_sub(a.first) < a.size
 }
 
-/// Numbers a forest so that descendants are consecutive. Parents are before their children.
+/// Numbers a forest so that descendants are consecutive. Parents come before their children.
 fn forest(parents: &[u32]) -> Vec<Interval> {
     let count = parents.len();
     let mut intervals = vec![Interval { first: 0, size: 1 }; count];
@@ -216,7 +217,7 @@ fn forest(parents: &[u32]) -> Vec<Interval> {
             intervals[parents[position] as usize].size += intervals[position].size;
         }
     }
-    // Where the next child of each operation begins.
+    // First free number for the next child of each operation.
     let mut next = vec![0u32; count];
     let mut next_root = 0;
     for position in 0..count {
@@ -242,10 +243,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn answers_equal_the_transitive_closure(
+        fn answers_match_the_transitive_closure(
             picks in prop::collection::vec(prop::collection::vec((any::<u32>(), 0u32..40), 0..4), 2..120),
         ) {
-            // Operation i waits for some of the operations shortly before it.
+            // Operation i depends on some of the operations shortly before it.
             let mut script = Scripted::waits(1);
             for (i, picks) in picks.iter().enumerate() {
                 let i = i as u32;

@@ -1,20 +1,20 @@
-//! Sets of ranks whose contributions a chunk holds. Rings, chains and in-order trees only ever make stretches of
-//! neighbouring ranks, which need no memory; any other set is a node of a hash-consed tree with 64 ranks to a leaf, so
-//! that equal sets are one node and a set that grows by one rank adds a path, not a copy.
+//! Sets of ranks that have contributed to a chunk. Rings, chains and in-order trees only create ranges of adjacent
+//! ranks, which need no memory. Any other set is a node of a hash-consed tree with 64 ranks per leaf, so that equal
+//! sets are one node and adding a rank adds a path, not a copy.
 
 use rustc_hash::FxHashMap;
 
-/// A set of ranks, meaningful to the [`Sets`] that made it. The same ranks may be a stretch here and a node there:
+/// Set of ranks, valid only for the [`Sets`] that created it. Equal sets may be represented as a range or as a node:
 /// compare with [`Sets::equal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Set(u64);
 
 const NODE: u64 = 1 << 63;
 
-/// Interns sets of ranks below a given number.
+/// Interner of sets of ranks below a given number.
 pub(super) struct Sets {
     ranks: u32,
-    /// Levels of branches above the leaves.
+    /// Number of levels of branches above the leaves.
     height: u32,
     leaves: Vec<u64>,
     leaf_ids: FxHashMap<u64, u32>,
@@ -22,7 +22,7 @@ pub(super) struct Sets {
     branch_ids: FxHashMap<(u32, u32), u32>,
 }
 
-/// `len` ranks from `start` on, going on at 0 after the last.
+/// Range of `len` ranks from `start`, which wraps around to 0 after the last rank.
 #[derive(Clone, Copy)]
 struct Stretch {
     start: u32,
@@ -30,10 +30,10 @@ struct Stretch {
 }
 
 impl Set {
-    /// No rank at all.
+    /// The empty set.
     pub(super) const EMPTY: Self = Self(0);
 
-    /// One rank.
+    /// The set of one rank.
     pub(super) fn single(rank: u32) -> Self {
         Self::stretch(rank, 1)
     }
@@ -53,7 +53,7 @@ impl Sets {
         Self {
             ranks,
             height: leaves.next_power_of_two().trailing_zeros(),
-            // Number 0 is empty on every level.
+            // Index 0 is the empty set on every level.
             leaves: vec![0],
             leaf_ids: FxHashMap::default(),
             branches: vec![(0, 0)],
@@ -61,12 +61,12 @@ impl Sets {
         }
     }
 
-    /// All ranks.
+    /// The set of all ranks.
     pub(super) fn all(&self) -> Set {
         Set::stretch(0, self.ranks)
     }
 
-    /// Both sets together, or nothing if they share a rank.
+    /// Union of two sets; `None` if they share a rank.
     pub(super) fn union(&mut self, a: Set, b: Set) -> Option<Set> {
         if let (Some(x), Some(y)) = (a.as_stretch(), b.as_stretch()) {
             if x.len == 0 || y.len == 0 {
@@ -91,12 +91,12 @@ impl Sets {
         self.join(self.height, x, y).map(|id| Set(NODE | u64::from(id)))
     }
 
-    /// Whether two sets hold the same ranks.
+    /// Returns true if two sets contain the same ranks.
     pub(super) fn equal(&mut self, a: Set, b: Set) -> bool {
         a == b || (a.0 ^ b.0) & NODE != 0 && self.node(a) == self.node(b)
     }
 
-    /// The ranks in words: `ranks 0-3, 7`.
+    /// Text of the ranks, such as `ranks 0-3, 7`.
     pub(super) fn describe(&mut self, set: Set) -> String {
         let id = self.node(set);
         let mut members = Vec::new();
@@ -112,7 +112,7 @@ impl Sets {
                 let wrapped = end.saturating_sub(u64::from(self.ranks));
                 let upper = self.range(self.height, 0, u64::from(start), end - wrapped);
                 let lower = self.range(self.height, 0, 0, wrapped);
-                // Disjoint, as a stretch never exceeds the ranks.
+                // Disjoint, because a range never exceeds the number of ranks.
                 self.join(self.height, lower, upper).unwrap_or(upper)
             }
         }
@@ -180,7 +180,7 @@ impl Sets {
     }
 }
 
-/// Ascending ranks as stretches, the first few of them.
+/// Text of ascending ranks as ranges, limited to the first few.
 fn ranks_in_words(members: &[u32]) -> String {
     const SHOWN: usize = 6;
     let mut stretches: Vec<(u32, u32)> = Vec::new();
@@ -210,12 +210,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn unions_equal_those_of_plain_sets(ranks in 1u32..300, parts in prop::collection::vec((any::<u32>(), 1u32..9), 1..40)) {
+        fn unions_match_btree_sets(ranks in 1u32..300, parts in prop::collection::vec((any::<u32>(), 1u32..9), 1..40)) {
             let mut sets = Sets::new(ranks);
             let (mut set, mut plain) = (Set::EMPTY, BTreeSet::new());
             for (start, len) in parts {
                 let len = len.min(ranks);
-                // All ranks are the stretch from 0.
+                // The set of all ranks is the range from 0.
                 let start = if len == ranks { 0 } else { start % ranks };
                 let more: BTreeSet<u32> = (0..len).map(|i| (start + i) % ranks).collect();
                 let joined = sets.union(set, Set::stretch(start, len));
@@ -225,7 +225,7 @@ mod tests {
                     plain.extend(more);
                     let members: Vec<u32> = plain.iter().copied().collect();
                     prop_assert_eq!(sets.describe(set), ranks_in_words(&members));
-                    // The same ranks, added one by one in another order.
+                    // Equal ranks, added one by one in reverse order.
                     let again = members.iter().rev().try_fold(Set::EMPTY, |s, &r| sets.union(s, Set::single(r))).unwrap();
                     prop_assert!(sets.equal(set, again));
                     let all = sets.all();

@@ -1,4 +1,4 @@
-//! Hand-written schedules, each with one thing right or wrong.
+//! Hand-written schedules, valid or with one fault each.
 
 use fabricast_topologies::Bytes;
 
@@ -8,7 +8,7 @@ use crate::schedule::{
     Protocol, Rank, Run, Schedule, Segment, Walk,
 };
 
-/// Programs written out by a test.
+/// Generator of programs written by a test.
 pub(super) struct Scripted {
     header: Header,
     programs: Vec<Program>,
@@ -31,7 +31,7 @@ impl Scripted {
         }
     }
 
-    /// An all_reduce of nothing, for tests of order alone.
+    /// All_reduce without data, for tests of order alone.
     pub(super) fn waits(ranks: u32) -> Self {
         let mut script = Self::new(Collective::AllReduce, ranks, 1);
         script.header.layout = Layout::default();
@@ -63,7 +63,7 @@ impl Generate for Scripted {
     }
 }
 
-/// A single operation that moves nothing.
+/// A single operation that moves no data.
 pub(super) fn wait_run(kind: OpKind) -> Run {
     Run { span: 0, ..run(kind, 0, (Buffer::Input, 0), (Buffer::Output, 0)) }
 }
@@ -86,7 +86,7 @@ const INPUT: (Buffer, u32) = (Buffer::Input, 0);
 const OUTPUT: (Buffer, u32) = (Buffer::Output, 0);
 const SCRATCH: (Buffer, u32) = (Buffer::Scratch, 0);
 
-/// Two ranks: rank 1's input is reduced at rank 0 and the sum sent back.
+/// Two ranks: rank 1's input is reduced at rank 0 and the sum is sent back.
 fn pair() -> Scripted {
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
@@ -95,16 +95,16 @@ fn pair() -> Scripted {
 }
 
 #[test]
-fn a_right_schedule_is_proven() {
+fn valid_schedule_is_proven() {
     assert_eq!(pair().verify(), Ok(2));
 }
 
 #[test]
-fn the_right_sum_without_its_wait_is_a_race() {
+fn sum_without_dependency_is_a_race() {
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
     script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[]);
-    // Rank 0's operation has id 0 and finds nothing yet.
+    // Rank 0's operation has id 0 and reads before anything is written.
     assert_eq!(script.fault().kind, FaultKind::ReadUnwritten);
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(0), run(OpKind::PutReduceInput, 1, INPUT, OUTPUT), &[]);
@@ -120,7 +120,7 @@ fn the_right_sum_without_its_wait_is_a_race() {
 }
 
 #[test]
-fn a_reader_is_blamed_when_a_later_write_is_not_ordered_after_it() {
+fn unordered_later_write_is_reported_at_the_reader() {
     let mut script = Scripted::new(Collective::Broadcast, 2, 1);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, SCRATCH), &[]);
     script.push(Rank(0), run(OpKind::Put, 1, SCRATCH, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
@@ -131,7 +131,7 @@ fn a_reader_is_blamed_when_a_later_write_is_not_ordered_after_it() {
 }
 
 #[test]
-fn accumulations_without_an_order_race() {
+fn unordered_accumulations_race() {
     let mut script = Scripted::new(Collective::Reduce, 3, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
     script.push(Rank(2), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[]);
@@ -144,7 +144,7 @@ fn accumulations_without_an_order_race() {
 }
 
 #[test]
-fn contributions_count_once() {
+fn duplicate_and_missing_contributions_are_faults() {
     let mut script = pair();
     script.push(Rank(1), run(OpKind::PutReduce, 0, INPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
     assert_eq!(script.fault().kind, FaultKind::CountedTwice);
@@ -160,7 +160,7 @@ fn contributions_count_once() {
 }
 
 #[test]
-fn chunks_do_not_mix() {
+fn reducing_or_copying_a_different_chunk_is_a_fault() {
     let mut script = Scripted::new(Collective::AllReduce, 2, 2);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, (Buffer::Input, 1), OUTPUT), &[]);
     assert_eq!(script.fault().kind, FaultKind::MixedChunks);
@@ -170,7 +170,7 @@ fn chunks_do_not_mix() {
 }
 
 #[test]
-fn input_and_foreign_output_are_not_written() {
+fn writes_to_input_or_unexpected_output_are_faults() {
     let mut script = pair();
     script.push(Rank(1), run(OpKind::Put, 0, INPUT, INPUT), &[]);
     assert_eq!(script.fault().kind, FaultKind::ForbiddenWrite);
@@ -181,19 +181,19 @@ fn input_and_foreign_output_are_not_written() {
 }
 
 #[test]
-fn missing_input_is_unwritten() {
+fn reading_missing_input_is_a_fault() {
     let mut script = Scripted::new(Collective::Broadcast, 2, 1);
     script.push(Rank(1), run(OpKind::Put, 0, INPUT, OUTPUT), &[]);
     assert_eq!(script.fault().kind, FaultKind::ReadUnwritten);
 }
 
 #[test]
-fn data_that_nobody_reads_is_a_fault() {
+fn unread_data_is_a_fault() {
     let mut script = pair();
     script.push(Rank(1), run(OpKind::Put, 0, INPUT, SCRATCH), &[]);
     let fault = script.fault();
     assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(2))));
-    // Overwritten before anybody read it.
+    // Overwritten before it is read.
     let mut script = pair();
     script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on(Rank(0), 0, 0)]);
     let fault = script.fault();
@@ -201,7 +201,7 @@ fn data_that_nobody_reads_is_a_fault() {
 }
 
 #[test]
-fn circles_are_deadlocks() {
+fn dependency_cycles_are_deadlocks() {
     let mut script = Scripted::waits(2);
     script.push(Rank(0), wait_run(OpKind::Wait), &[]);
     script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 1, 0)]);
@@ -233,8 +233,8 @@ fn blocks_and_peers_are_checked() {
 }
 
 #[test]
-fn full_fifos_deadlock_where_nobody_takes_the_first_put() {
-    // Two puts through one connection, and the receiver takes the second one first.
+fn full_fifos_deadlock_if_the_first_put_is_not_consumed() {
+    // Two puts on one connection; the receiver consumes the second one first.
     let mut script = Scripted::new(Collective::Broadcast, 2, 2);
     for chunk in 0..2 {
         script.push(Rank(0), run(OpKind::Put, 1, (Buffer::Input, chunk), (Buffer::Scratch, chunk)), &[]);
@@ -251,7 +251,7 @@ fn full_fifos_deadlock_where_nobody_takes_the_first_put() {
 }
 
 #[test]
-fn faults_as_json_name_their_parts() {
+fn faults_serialize_to_json() {
     let json = serde_json::to_value(pair_without_return().fault()).unwrap();
     assert_eq!(json["kind"], "wrong_result");
     assert_eq!(json["operation"], serde_json::Value::Null);
@@ -266,7 +266,7 @@ fn pair_without_return() -> Scripted {
     script
 }
 
-/// Two ranks: rank 0 sends 6 bytes, rank 1 sends 2 and keeps 1.
+/// Two ranks: rank 0 sends 6 bytes; rank 1 sends 2 and retains 1.
 fn uneven() -> Scripted {
     let mut script = Scripted::new(Collective::AllToAllV, 2, 1);
     let segment = |bytes| Segment { bytes: Bytes(bytes), parts: 1 };
@@ -276,7 +276,7 @@ fn uneven() -> Scripted {
 }
 
 #[test]
-fn blocks_of_a_matrix_go_where_they_belong() {
+fn all_to_allv_blocks_must_reach_their_receivers() {
     let block = |buffer, index| (buffer, index);
     let put = |from: u32, to: u32| run(OpKind::Put, 1, block(Buffer::Input, from), block(Buffer::Output, to));
     let keep = run(OpKind::Copy, 1, block(Buffer::Input, 3), block(Buffer::Output, 3));
@@ -289,7 +289,7 @@ fn blocks_of_a_matrix_go_where_they_belong() {
         "nothing writes output chunk 3 of rank 1: found nothing, expected input chunk 3 of rank 1"
     );
     script.push(Rank(1), keep, &[]);
-    // The empty block is nobody's business.
+    // The empty block needs no operation.
     assert_eq!(script.verify(), Ok(3));
     let mut script = uneven();
     script.push(Rank(0), put(1, 3), &[]);
@@ -315,7 +315,7 @@ fn blocks_of_a_matrix_go_where_they_belong() {
 }
 
 #[test]
-fn barriers_wait_for_everybody() {
+fn barriers_must_wait_for_every_rank() {
     let signal = |peer| Run { peer: Walk::fixed(peer), ..wait_run(OpKind::Signal) };
     let mut script = Scripted::waits(2);
     script.header.call.collective = Collective::Barrier;
@@ -330,7 +330,7 @@ fn barriers_wait_for_everybody() {
     );
     script.push(Rank(0), wait_run(OpKind::Wait), &[Dependency::on(Rank(1), 0, 0)]);
     assert_eq!(script.verify(), Ok(3));
-    // Somebody who does nothing leaves at once.
+    // A rank without operations leaves immediately.
     let mut script = Scripted::waits(300);
     script.header.call.collective = Collective::Barrier;
     let fault = script.fault();

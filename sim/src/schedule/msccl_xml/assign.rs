@@ -1,12 +1,13 @@
-//! Which thread block does what, and in which order.
+//! Assignment of operations to thread blocks, and their order.
 //!
-//! A thread block sends to one GPU and receives from one. So every lane becomes a thread block for each peer that it sends
-//! to (the first of them also has its local operations), and every connection one that receives. Where what is received is
-//! sent on as it comes, one thread block does both, in single steps (`rcs`, `rrcs`): a thread block *relays* a connection
-//! if it sends on, in their order, things that it takes from there, and waits for nothing else before doing so.
+//! A thread block sends to one GPU and receives from one. Every channel of the schedule therefore becomes one thread
+//! block per peer that it sends to (the first also executes its local operations), and every connection one that
+//! receives. If received data is forwarded as it arrives, one thread block does both in single steps (`rcs`, `rrcs`). A
+//! thread block *relays* a connection if it forwards data from it in order of arrival and waits for nothing else
+//! before.
 //!
-//! Connections between the same GPUs are told apart by channel. A thread block has one channel for both its ways, so all
-//! connections along a chain of relays have the same.
+//! Connections between the same GPUs are distinguished by channel. A thread block has one channel for its send and its
+//! receive, so all connections along a chain of relays have the same channel.
 
 use rustc_hash::FxHashMap;
 
@@ -15,30 +16,31 @@ use crate::schedule::OpKind;
 use crate::schedule::format::WriteError;
 use crate::schedule::plain::{Plain, PlainOp};
 
-/// A transfer's way: from, to, and which of several between them, in the order of the lanes that send.
+/// Route of a transfer: source, destination, and index among the connections between the two, in order of sending
+/// channels.
 pub(super) type Connection = (u32, u32, u32);
 
-/// No connection, no place.
+/// Marks a missing connection, step or position.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The connections, by number: in their order.
+/// All connections, sorted and numbered.
 pub(super) struct Connections {
     pub(super) ways: Vec<Connection>,
     lanes: Vec<LaneKey>,
-    /// That of each operation; [`NONE`] for what does not cross.
+    /// Connection of each operation; [`NONE`] for operations within a GPU.
     pub(super) of: Vec<u32>,
 }
 
-/// What one step does.
+/// Action of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// A copy or sum in the GPU's memory.
+    /// Copy or reduction in the GPU's memory.
     Local(u32),
-    /// The transfer `.0` is sent.
+    /// Sends the transfer.
     Send(u32),
-    /// The transfer `.0` is received.
+    /// Receives the transfer.
     Receive(u32),
-    /// The transfer `.0` is received and `.1` sends it on.
+    /// Receives the transfer `.0` and forwards it by the transfer `.1`.
     Relay(u32, u32),
 }
 
@@ -58,7 +60,7 @@ impl Act {
     }
 }
 
-/// A thread block, its connections by number.
+/// A thread block; its connections are given by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub(super) sends: Option<u32>,
@@ -74,14 +76,14 @@ pub(super) struct Assignment {
     pub(super) channels: Vec<u32>,
 }
 
-/// A lane of a GPU: what it executes of its own comes first, then what it sends because others get it.
+/// Channel of a GPU with a flag: true for its sends in response to gets of others. Its own operations sort first.
 type LaneKey = (bool, u16);
 
 impl Assignment {
-    /// Assigns everything; relays only if `relaying`.
+    /// Assigns all operations to thread blocks; uses relays only if `relaying`.
     pub(super) fn new(plain: &Plain, ranks: u32, relaying: bool) -> Result<Self, WriteError> {
         let connections = Connections::new(plain);
-        // What is sent and arrives by each connection, and what each lane of a GPU does alone.
+        // Transfers on each connection, and local operations of each channel of a GPU.
         let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.ways.len()];
         let mut locals: Vec<FxHashMap<LaneKey, Vec<Act>>> = vec![FxHashMap::default(); ranks as usize];
         for id in plain.by_level() {
@@ -128,7 +130,7 @@ impl Assignment {
 impl Connections {
     fn new(plain: &Plain) -> Self {
         let key = |op: &PlainOp| (op.source(), op.target(), lane(op));
-        // Neighbours mostly go the same way.
+        // Consecutive operations mostly use the same connection.
         let mut keys: Vec<(u32, u32, LaneKey)> = Vec::new();
         for key in plain.ops.iter().filter(|op| op.crosses()).map(key) {
             if keys.last() != Some(&key) {
@@ -159,7 +161,7 @@ impl Connections {
     }
 }
 
-/// A thread block for each peer of each lane; the first of a lane also has its local operations.
+/// One thread block per peer of each channel; the first of a channel also executes its local operations.
 fn own_blocks(
     plain: &Plain,
     connections: &Connections,
@@ -169,7 +171,7 @@ fn own_blocks(
 ) -> Vec<Block> {
     let lane_of = |&connection: &u32| (connections.lanes[connection as usize], connection);
     let mut sends: Vec<(LaneKey, u32)> = outgoing.iter().map(lane_of).collect();
-    // Of a lane, by peer, which is the order of connections.
+    // By channel, then by connection, that is by peer.
     sends.sort_unstable();
     let mut lanes: Vec<LaneKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
     lanes.sort_unstable();
@@ -195,7 +197,7 @@ fn lane(op: &PlainOp) -> LaneKey {
     (op.kind.reads_peer() && op.crosses(), op.channel)
 }
 
-/// Two lists in order as one in order.
+/// Merges two sorted lists of acts.
 fn merged(plain: &Plain, mut a: Vec<Act>, b: Vec<Act>) -> Vec<Act> {
     a.extend(b);
     a.sort_by_key(|act| match act {

@@ -1,9 +1,9 @@
-//! Memory of a receiver that a transfer must not write yet.
+//! Hazards: memory of a receiver that a transfer must not write yet.
 //!
-//! In MSCCL the receiving thread block takes data out of the FIFO when it comes to that step, so whatever it did before,
-//! or waited for, is done with the memory it writes. A transfer that goes straight to its place must wait for exactly
-//! that: for operations that touch the same memory, come before the receiving step in the file, and do not come before
-//! the transfer anyway. What the file leaves unordered stays unordered, for the verifier to find.
+//! In MSCCL the receiving thread block takes data out of the FIFO when it reaches that step. All its earlier steps, and
+//! those it waited for, have then finished with the memory that it writes. A transfer directly to the destination must
+//! wait for exactly those: operations on the same memory that precede the receiving step in the file and do not precede
+//! the transfer otherwise. Accesses that the file leaves unordered stay unordered, for the verifier to report.
 
 use rustc_hash::FxHashMap;
 
@@ -15,29 +15,29 @@ use crate::schedule::places::cell;
 use crate::schedule::precedence::{are_before, waits};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
-/// Operations on one chunk since it was last written, the write first.
+/// Operations on one chunk since its last write, including that write.
 #[derive(Default)]
 struct Touched {
     writer: Option<u32>,
     readers: Vec<u32>,
 }
 
-/// An operation that touches a chunk before a transfer does, in one order of the steps.
+/// An operation that accesses a chunk before a transfer does, in one order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Conflict {
     transfer: u32,
     earlier: u32,
 }
 
-/// What came of it.
+/// Result of [`settle`].
 pub(super) enum Settled {
-    /// Every transfer can go straight to its place.
+    /// Every transfer can write directly to its destination.
     Joined,
-    /// These receiving steps cannot be one with their sends: each waits for the next.
+    /// Receiving steps that cannot be merged with their sends because of a dependency cycle.
     Circle(Vec<u32>),
 }
 
-/// Makes transfers wait for what else touches the memory of their receivers. `acts_at` has the steps at which each
+/// Makes transfers wait for other accesses to the memory of their receivers. `acts_at` has the steps at which each
 /// operation reads its source and writes its destination.
 pub(super) fn settle(
     steps: &Steps<'_>,
@@ -49,7 +49,7 @@ pub(super) fn settle(
     let step_graph = Graph::new(&by_steps);
     let step_order = step_graph.order().map_err(|cycle| deadlock(steps, &cycle))?;
     let conflicts = conflicts(draft, acts_at, &step_order, buffers);
-    // Whatever comes before the transfer anyway needs no word.
+    // Operations already ordered before the transfer need no dependency.
     let joined = |draft: &Draft| waits(draft.ops.iter().map(|op| op.after.iter().copied()));
     let before = joined(draft);
     let graph = Graph::new(&before);
@@ -76,14 +76,14 @@ pub(super) fn settle(
     Ok(Settled::Joined)
 }
 
-/// The step at which the earlier operation of a conflict is done with the memory of the transfer's receiver.
+/// The step after which the earlier operation of a conflict no longer uses the memory of the transfer's receiver.
 fn last_step_of(steps: &Steps<'_>, draft: &Draft, acts_at: &[(u32, u32)], conflict: Conflict) -> u32 {
     let receiver = draft.ops[conflict.transfer as usize].peer;
     let (reads_at, writes_at) = acts_at[conflict.earlier as usize];
     if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
 }
 
-/// The steps as operations that do nothing but wait for each other.
+/// The steps as a schedule of operations that move no data.
 fn step_schedule(steps: &Steps<'_>) -> Schedule {
     let ops = steps.blocks.iter().flat_map(|at| at.steps().map(move |step| (at.first, step))).map(|(first, step)| {
         let before = (step > first).then(|| step - 1);
@@ -93,9 +93,9 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
     waits(ops)
 }
 
-/// Whoever touches a receiver's memory before a transfer does, in the order of the steps.
+/// Accesses to a receiver's memory that precede a transfer's, in the order of the steps.
 fn conflicts(draft: &Draft, acts_at: &[(u32, u32)], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
-    // Every operation acts where it reads and where it writes; at one step, what arrives comes first.
+    // Every operation acts where it reads and where it writes; within one step, arriving data comes first.
     let mut acts: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(acts_at.len() * 2);
     for (op, &(reads_at, writes_at)) in acts_at.iter().enumerate() {
         let own = reads_at == writes_at;
@@ -141,7 +141,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
     steps.error(first, format!("waits for itself, by way of {}{more}", names.join(", ")))
 }
 
-/// The file's steps are in order, but not with each send and its receive as one.
+/// Reports a dependency cycle that arises only from merging each send with its receive.
 fn circle(acts_at: &[(u32, u32)], cycle: &Cycle) -> Settled {
     let acts = cycle.0.iter().map(|op| acts_at[op.0 as usize]);
     Settled::Circle(acts.filter(|(sends, receives)| sends != receives).map(|(_, receives)| receives).collect())

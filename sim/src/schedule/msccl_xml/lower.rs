@@ -1,8 +1,8 @@
-//! Steps become operations.
+//! Translates steps into operations.
 //!
-//! A send and the receive that takes it become one transfer, which the sender executes: in MSCCL the data passes through
-//! a FIFO slot of the receiver and never rests there. It waits for what the sending step waits for, and where the
-//! receiver says that its memory must not be written yet ([`hazards`](super::hazards)), for that too.
+//! A send and its receive become one transfer, executed by the sender: in MSCCL the data passes through a FIFO slot of
+//! the receiver and does not stay there. The transfer waits for the dependencies of the sending step. If the receiver's
+//! memory must not be written yet ([`hazards`](super::hazards)), it waits for that as well.
 //!
 //! | receiving step | transfer | then, at the receiver |
 //! |---|---|---|
@@ -13,10 +13,10 @@
 //! | `rrs` of an input chunk | put_reduce_input into a slot, for MSCCL stores nothing | – |
 //! | `rrs`, otherwise | put into a slot | reduce |
 //!
-//! Where a transfer straight to its place would have to wait for what itself waits for the sender, the data stays in the
-//! FIFO in truth: it is put into a slot of its own, and the receiving step copies or adds it from there.
+//! If a transfer to its final location would create a dependency cycle, the data must stay in the FIFO: the transfer
+//! puts it into a separate scratch slot, and the receiving step copies or reduces it from there.
 //!
-//! A step that also sends (`rcs`, `rrs`, `rrcs`) sends what then lies there. Lanes are thread blocks.
+//! A step that also sends (`rcs`, `rrs`, `rrcs`) sends the result of its receive. Channels are thread blocks.
 
 use rustc_hash::FxHashSet;
 
@@ -29,31 +29,31 @@ use crate::schedule::places::{Places, same_memory};
 use crate::schedule::plain::MOST_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
-/// Circles are cut one after the other; a file with more than so many is refused.
+/// Largest number of rounds that resolve dependency cycles; files that need more are rejected.
 const MOST_ROUNDS: u32 = 64;
 
-/// How what a step receives comes to rest.
+/// Placement of the data that a step receives.
 #[derive(Clone, Copy, Debug)]
 struct Landing {
     kind: OpKind,
     at: ChunkRef,
-    /// What the receiver then does: from, to.
+    /// Subsequent local operations of the receiver as (kind, source, destination).
     then: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
-    /// Where the result lies.
+    /// Location of the result.
     result: ChunkRef,
 }
 
 impl Landing {
-    /// Straight to its place, where perhaps something is added to it.
+    /// Places the data at its destination, with an optional reduction of `add` into it.
     fn at(kind: OpKind, at: ChunkRef, add: Option<ChunkRef>) -> Self {
         Self { kind, at, then: [add.map(|src| (OpKind::Reduce, src, at)), None], result: at }
     }
 }
 
-/// What is done when a step is: its thread block's own last operation, and the last transfer to it since.
+/// State after a step: the last operation of its own thread block, and the last transfer to it since then.
 pub(super) type Done = [Option<u32>; 2];
 
-/// Makes the schedule.
+/// Builds the schedule.
 pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatError> {
     let steps = Steps::new(source, algo)?;
     let in_algo = |message: String| source.error(algo.at.clone(), message);
@@ -126,16 +126,16 @@ struct Lowering<'a> {
     places: &'a Places,
     draft: Draft,
     landings: Vec<Option<Landing>>,
-    /// The transfer of each step that sends.
+    /// The transfer of each sending step.
     outgoing: Vec<u32>,
-    /// The first and last operation that the step's own GPU executes.
+    /// First and last operation executed by the step's own GPU.
     own_first: Vec<u32>,
     own_last: Vec<u32>,
-    /// Where each operation reads and where it writes: steps.
+    /// Steps at which each operation reads and writes.
     acts_at: Vec<(u32, u32)>,
-    /// Scratch that is free, by GPU.
+    /// Next free scratch slot of each GPU.
     next_slot: Vec<u64>,
-    /// Receiving steps whose data stays in the FIFO until then.
+    /// Receiving steps whose data stays in the FIFO until they execute.
     in_fifo: &'a FxHashSet<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Decides where everything received comes to rest.
+    /// Determines the location of all received data.
     fn land(&mut self) -> Result<(), FormatError> {
         let mut passing: FxHashSet<(u32, u32)> = FxHashSet::default();
         for number in 0..self.steps.steps.len() as u32 {
@@ -183,7 +183,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What `rrs` sends on is nowhere in memory; it gets scratch of its own.
+    /// Places the data of an `rrs` step, which MSCCL does not store, in scratch of its own.
     fn land_in_passing(&mut self, step: u32, src: ChunkRef, passing: &mut FxHashSet<(u32, u32)>) -> Landing {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
         let span = src.index..src.index + count;
@@ -195,7 +195,7 @@ impl Lowering<'_> {
         Landing::at(OpKind::Put, self.slot(gpu, count), Some(src))
     }
 
-    /// What stays in the FIFO until the receiving step takes it.
+    /// Places the data in a slot until the receiving step executes, in lieu of the FIFO.
     fn land_in_fifo(&mut self, step: u32, landing: Landing) -> Landing {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
         let (slot, dst) = (self.slot(gpu, count), landing.at);
@@ -208,16 +208,16 @@ impl Lowering<'_> {
         Landing { kind: OpKind::Put, at: slot, then, result: dst }
     }
 
-    /// Scratch that nothing else uses.
+    /// Allocates unused scratch.
     fn slot(&mut self, gpu: u32, count: u32) -> ChunkRef {
         let slot = &mut self.next_slot[gpu as usize];
-        // Where this passes 2³², the schedule is refused.
+        // Past 2³² the schedule is rejected.
         let at = ChunkRef { buffer: Buffer::Scratch, index: *slot as u32 };
         *slot += u64::from(count);
         at
     }
 
-    /// Makes the operations, thread block by thread block.
+    /// Creates the operations, thread block by thread block.
     fn make(&mut self) -> Result<(), FormatError> {
         for number in 0..self.steps.steps.len() as u32 {
             let step = self.steps.steps[number as usize];
@@ -278,11 +278,11 @@ impl Lowering<'_> {
         self.outgoing.get(self.steps.sender[step as usize] as usize).copied().filter(|&op| op != NONE)
     }
 
-    /// Makes every operation wait for the steps before it.
+    /// Adds the dependencies on preceding and awaited steps to every operation.
     fn order(&mut self) {
         let done = self.done();
         for at in &self.steps.blocks {
-            // Done before the step at hand, and what steps that do nothing have waited for.
+            // State before the current step, and the pending dependencies of steps without operations.
             let mut before: Done = [None; 2];
             let mut awaited: Vec<u32> = Vec::new();
             for step in at.steps() {
@@ -293,7 +293,7 @@ impl Lowering<'_> {
                 }
                 let (own, incoming) = (self.own_first[step as usize], self.incoming(step));
                 if let Some(incoming) = incoming.filter(|_| !self.in_fifo.contains(&step)) {
-                    // The thread block waits before it takes anything.
+                    // The thread block waits before it receives anything.
                     self.draft.wait(incoming, awaited.drain(..).filter(|&on| on != incoming));
                 }
                 if own != NONE {
@@ -308,7 +308,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What is done when each step is. Transfers to a thread block come one after the other, so the last one says it all.
+    /// State after each step. Transfers to a thread block are sequential, so only the last one counts.
     fn done(&self) -> Vec<Done> {
         let mut done = vec![[None; 2]; self.steps.steps.len()];
         for at in &self.steps.blocks {

@@ -1,4 +1,4 @@
-//! MSCCL's algorithm files, which its runtime and RCCL execute.
+//! Reader and writer of MSCCL's algorithm files, which MSCCL's runtime and RCCL execute.
 //!
 //! ```xml
 //! <algo name="a" proto="LL" nchannels="1" nchunksperloop="2" ngpus="2" coll="allreduce" inplace="1" outofplace="1"
@@ -8,11 +8,11 @@
 //!       <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
 //! ```
 //!
-//! Every GPU has thread blocks, which execute their steps one after the other, each with at most one peer to send to and
-//! one to receive from. `lower` says what steps become. Semantics are those of the interpreter
+//! Every GPU has thread blocks that execute their steps in sequence. A thread block sends to at most one peer and
+//! receives from at most one. Module `lower` defines the translation of steps. Semantics follow the interpreter
 //! (`src/device/msccl_kernel_impl.h` and `src/misc/msccl/msccl_parser.cc` of ROCm/rccl, from microsoft/msccl).
 //!
-//! A file is for a range of sizes and a schedule for one: reading takes the largest, `Schedule::scaled` gives others.
+//! A file is for a range of sizes, a schedule for one: the reader takes the largest, `Schedule::scaled` gives others.
 
 mod assign;
 mod hazards;
@@ -35,16 +35,17 @@ use super::Schedule;
 use super::format::{FormatError, Source};
 use super::places::Places;
 
-/// Reads an MSCCL file. `source` is what errors call the text.
+/// Reads an MSCCL file. `source` names the text in errors.
 ///
 /// # Errors
-/// [`FormatError`] with line and column, naming the step: not XML, not this format, steps of unknown types, sends that
-/// nobody receives, chunks that do not exist, steps that wait for each other.
+/// [`FormatError`] with line and column, naming the step: invalid XML, another format, steps of unknown types, sends
+/// without a receive, chunks that do not exist, steps that wait for each other.
 pub fn from_xml(text: &str, source: &str) -> Result<Schedule, FormatError> {
     from_xml_for(text, source).map(|(schedule, _)| schedule)
 }
 
-/// The same, with the first and the last size that it is for; `u64::MAX` where there is no last one.
+/// Variant of [`from_xml`] that also returns the smallest and largest call size; the largest is `u64::MAX` if
+/// unlimited.
 ///
 /// # Errors
 /// [`FormatError`], as [`from_xml`].

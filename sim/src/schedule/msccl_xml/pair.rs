@@ -1,18 +1,18 @@
-//! All steps of a file in one numbering: which receive takes what which send gives, which step waits for which.
+//! Numbering of all steps of a file: pairs of sends and receives, and dependencies between steps.
 //!
-//! A connection goes from a GPU to another on a channel. One thread block sends into it and one takes out of it, each in
-//! the order of its steps, so that the k-th send is taken by the k-th receive. What a step waits for is the first step at
-//! or after the one named that says when it is done (`hasdep`): flags only rise.
+//! A connection leads from one GPU to another on a channel. One thread block sends into it and one receives from it,
+//! each in the order of its steps, so that the k-th send pairs with the k-th receive. A step that names another waits
+//! for the first step at or after that one that sets its completion flag (`hasdep`): flags only increase.
 
 use rustc_hash::FxHashMap;
 
 use super::parse::{Algo, Block, Step, StepKind};
 use crate::schedule::format::{FormatError, Source};
 
-/// No step.
+/// Marks a missing step.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A thread block and its steps' place in the numbering.
+/// A thread block and the number of its first step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockAt<'a> {
     pub(super) gpu: u32,
@@ -33,11 +33,11 @@ pub(super) struct Steps<'a> {
     pub(super) blocks: Vec<BlockAt<'a>>,
     pub(super) steps: Vec<&'a Step>,
     block_of: Vec<u32>,
-    /// For a step that sends, the one that receives.
+    /// For each sending step, its receiving step.
     pub(super) receiver: Vec<u32>,
-    /// For a step that receives, the one that sends.
+    /// For each receiving step, its sending step.
     pub(super) sender: Vec<u32>,
-    /// The step of another thread block waited for.
+    /// The step of another thread block that each step waits for.
     pub(super) awaited: Vec<u32>,
 }
 
@@ -67,14 +67,14 @@ impl<'a> Steps<'a> {
         &self.blocks[self.block_of[step as usize] as usize]
     }
 
-    /// `step 3 (rrs) of thread block 2 of gpu 0`
+    /// Name of a step, such as `step 3 (rrs) of thread block 2 of gpu 0`.
     pub(super) fn name(&self, step: u32) -> String {
         let block = self.block(step);
         let kind = self.steps[step as usize].kind.name();
         format!("step {} ({kind}) of thread block {} of gpu {}", step - block.first, block.number, block.gpu)
     }
 
-    /// An error about a step, which the message begins with.
+    /// Creates an error about a step; the message follows the step's name.
     pub(super) fn error(&self, step: u32, message: impl std::fmt::Display) -> FormatError {
         let at = self.steps[step as usize].at;
         self.source.error(at..at + "<step".len(), format!("{} {message}", self.name(step)))
@@ -161,7 +161,7 @@ impl<'a> Steps<'a> {
     }
 
     fn find_awaited(&mut self, first_blocks: &[usize]) -> Result<(), FormatError> {
-        // The first step at or after each one that says when it is done.
+        // For each step, the first step at or after it that sets its completion flag.
         let mut telling = vec![NONE; self.steps.len()];
         for at in &self.blocks {
             let mut next = NONE;

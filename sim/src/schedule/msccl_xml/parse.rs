@@ -1,4 +1,4 @@
-//! The elements of an MSCCL file, read one after the other; nothing is kept but numbers.
+//! Parser of the elements of an MSCCL file, in one pass.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -8,10 +8,10 @@ use crate::schedule::format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol};
 
-/// More thread blocks of a GPU than this are refused.
+/// Largest number of thread blocks per GPU.
 const MOST_BLOCKS: u32 = 1 << 16;
 
-/// `<algo>`.
+/// Contents of `<algo>`.
 #[derive(Debug)]
 pub(super) struct Algo {
     pub(super) name: String,
@@ -22,11 +22,11 @@ pub(super) struct Algo {
     pub(super) max_bytes: u64,
     pub(super) root: u32,
     pub(super) gpus: Vec<Gpu>,
-    /// Where its tag stands.
+    /// Location of the tag in the text.
     pub(super) at: std::ops::Range<usize>,
 }
 
-/// `<gpu>`.
+/// Contents of `<gpu>`.
 #[derive(Debug, Default)]
 pub(super) struct Gpu {
     pub(super) input_chunks: u32,
@@ -35,7 +35,7 @@ pub(super) struct Gpu {
     pub(super) blocks: Vec<Block>,
 }
 
-/// `<tb>`, a thread block.
+/// Contents of `<tb>`, a thread block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) send: Option<u32>,
@@ -45,7 +45,7 @@ pub(super) struct Block {
     pub(super) steps: Vec<Step>,
 }
 
-/// What a step does, in the file's letters: receive, reduce, copy, send.
+/// Kind of a step, named by the file's letters: receive, reduce, copy, send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepKind {
     Send,
@@ -59,7 +59,7 @@ pub(super) enum StepKind {
     Nothing,
 }
 
-/// Names of steps.
+/// Step kinds by their name in the file.
 const KINDS: [(&str, StepKind); 9] = [
     ("s", StepKind::Send),
     ("r", StepKind::Receive),
@@ -73,7 +73,7 @@ const KINDS: [(&str, StepKind); 9] = [
 ];
 
 impl StepKind {
-    /// Its name in the file.
+    /// Name in the file.
     pub(super) fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
@@ -86,12 +86,12 @@ impl StepKind {
         !matches!(self, Self::Send | Self::Copy | Self::Reduce | Self::Nothing)
     }
 
-    /// Whether what is received is added to what `src` holds.
+    /// Returns true if the received data is reduced with the contents of `src`.
     pub(super) fn reduces_received(self) -> bool {
         matches!(self, Self::ReceiveReduceCopy | Self::ReceiveReduceSend | Self::ReceiveReduceCopySend)
     }
 
-    /// Whether it reads `src`, and whether it writes `dst`.
+    /// Returns whether the step reads `src` and whether it writes `dst`.
     fn touches(self) -> (bool, bool) {
         match self {
             Self::Send | Self::ReceiveReduceSend => (true, false),
@@ -102,23 +102,23 @@ impl StepKind {
     }
 }
 
-/// `<step>`.
+/// Contents of `<step>`.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) kind: StepKind,
-    /// As written; meaningless where the step does not read it.
+    /// Source as given in the file; meaningless if the step does not read it.
     pub(super) src: (Buffer, u32),
-    /// As written; meaningless where the step does not write it.
+    /// Destination as given in the file; meaningless if the step does not write it.
     pub(super) dst: (Buffer, u32),
     pub(super) count: u32,
-    /// The thread block and step waited for.
+    /// Thread block and step that this one waits for.
     pub(super) after: Option<(u32, u32)>,
-    /// Whether it says that it is done.
+    /// True if the step sets its completion flag (`hasdep`).
     pub(super) tells: bool,
     pub(super) at: usize,
 }
 
-/// Reads the elements.
+/// Parses the file.
 pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
     let mut reader = Reader::from_str(source.text);
     let mut parser = Parser { source, algo: None, gpu_seen: Vec::new(), path: Vec::new(), gpu: 0 };
@@ -150,14 +150,14 @@ pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
     parser.finish()
 }
 
-/// Elements that matter, by nesting.
+/// Nesting level of an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Algo,
     Gpu,
     Block,
     Step,
-    /// Passed over, as MSCCL does.
+    /// Ignored element, as in MSCCL.
     Other,
 }
 
@@ -166,7 +166,7 @@ struct Parser<'a> {
     algo: Option<Algo>,
     gpu_seen: Vec<bool>,
     path: Vec<Level>,
-    /// The GPU at hand.
+    /// The current GPU.
     gpu: usize,
 }
 
@@ -203,7 +203,7 @@ impl Parser<'_> {
     fn open_algo(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
         let most = i64::from(MAX_RANKS) + 1;
         let ranks = tag.number("ngpus", 1..most, None)?;
-        // Every GPU has an element; what is not there is not waited for.
+        // Every GPU has an element, so a larger count is rejected early.
         let elements = self.source.text.get(tag.bytes.end..).unwrap_or_default().matches("<gpu").count() as i64;
         if ranks > elements {
             return Err(tag.error_in("ngpus", format!("ngpus: {ranks}, but there are {elements} <gpu> elements")));
@@ -221,7 +221,7 @@ impl Parser<'_> {
             }
         };
         let in_place = tag.flag("inplace", Some(0))?;
-        // Where only `inplace` is given, it says which of the two the file is for.
+        // If only `inplace` is given, it determines which of the two the file is for.
         let out_of_place = tag.flag("outofplace", Some(i64::from(!in_place)))?;
         if !in_place && !out_of_place {
             return Err(tag.error_in("outofplace", "neither in place nor out of place; expected one of them to be 1"));
@@ -335,7 +335,7 @@ impl Parser<'_> {
                 return Ok((buffer, 0));
             }
             let chunks = match buffer {
-                // In place they are one, and a file may count the chunks of either.
+                // In place, input and output are one buffer, and a file may declare the chunks of either.
                 Buffer::Input | Buffer::Output if in_place => limits.0.max(limits.1),
                 Buffer::Input => limits.0,
                 Buffer::Output => limits.1,

@@ -1,20 +1,20 @@
-//! Which thread block takes a connection and sends on what comes by it, and which channels connections have for that.
+//! Selection of thread blocks that receive a connection and forward its data, and the channels of the connections.
 
 use rustc_hash::FxHashMap;
 
 use super::assign::{Act, Block, Connection, NONE};
 use crate::schedule::plain::Plain;
 
-/// Gives connections to the thread blocks that relay them.
+/// Assigns connections to the thread blocks that relay them.
 pub(super) struct Relays<'a> {
     plain: &'a Plain,
-    /// The connection of each operation.
+    /// Connection of each operation.
     connections: &'a [u32],
-    /// What arrives by each.
+    /// Operations that arrive on each connection, in order.
     arrivals: &'a [Vec<u32>],
-    /// The place of each operation among what arrives by its connection; [`NONE`] for what does not cross.
+    /// Position of each operation among the arrivals of its connection; [`NONE`] if it does not move between GPUs.
     place: Vec<u32>,
-    /// The thread block looked at last that sends each operation, by a number of its own, and its place there.
+    /// For each operation, the last examined thread block that sends it (by a serial number) and the position there.
     sent: Vec<(u32, u32)>,
     looked_at: u32,
 }
@@ -28,7 +28,7 @@ impl<'a> Relays<'a> {
         Self { plain, connections, arrivals, place, sent: vec![(NONE, 0); plain.ops.len()], looked_at: 0 }
     }
 
-    /// The thread blocks of a GPU take, of what comes in, what they relay; the rest is left.
+    /// Moves the incoming connections that the thread blocks of a GPU can relay from `incoming` to those blocks.
     pub(super) fn give(&mut self, blocks: &mut [Block], incoming: &mut Vec<u32>, chains: &mut Chains<'_>) {
         for block in blocks.iter_mut() {
             let Some(sends) = block.sends else { continue };
@@ -58,7 +58,7 @@ impl<'a> Relays<'a> {
         }
     }
 
-    /// Connections by which something comes that a thread block sends on, sorted; none where it does more than send.
+    /// Connections whose data a thread block forwards, sorted; empty if the block does anything other than send.
     fn candidates(&self, acts: &[Act]) -> Vec<u32> {
         let mut found = Vec::new();
         for act in acts {
@@ -77,13 +77,13 @@ impl<'a> Relays<'a> {
         found
     }
 
-    /// The acts of a thread block that also takes what arrives by a connection, and how many of them relay it; nothing if it
-    /// does not.
+    /// Acts of a thread block that also receives `connection`, and the number of transfers that it relays; `None` if it
+    /// cannot relay that connection.
     fn relayed(&self, acts: &[Act], connection: u32) -> Option<(usize, Vec<Act>)> {
         let arrivals = self.arrivals.get(connection as usize)?;
         let mut result = Vec::with_capacity(acts.len() + arrivals.len());
         let (mut taken, mut count) = (0, 0);
-        // Where something stands among what arrives by the connection.
+        // Position of an operation among the arrivals of the connection.
         let arrives = |on: u32| {
             let place = self.place[on as usize];
             (place != NONE && self.connections[on as usize] == connection).then_some(place as usize)
@@ -109,7 +109,7 @@ impl<'a> Relays<'a> {
                     result.push(Act::Relay(arrivals[at], id));
                     (taken, count) = (at + 1, count + 1);
                 }
-                // It must not wait for what this thread block takes only later.
+                // It must not wait for data that this thread block receives only later.
                 None if after.iter().any(|&on| arrives(on).is_some_and(|place| place >= taken)) => return None,
                 None => result.push(act),
             }
@@ -119,28 +119,28 @@ impl<'a> Relays<'a> {
     }
 }
 
-/// Connections that must have the same channel.
+/// Chains of connections that must have the same channel.
 pub(super) struct Chains<'a> {
     ways: &'a [Connection],
-    /// The chain of each connection.
+    /// Index of each connection's chain.
     chain_of: Vec<u32>,
     chains: Vec<Vec<u32>>,
 }
 
 impl<'a> Chains<'a> {
-    /// Each connection alone.
+    /// Creates one chain per connection.
     pub(super) fn new(ways: &'a [Connection]) -> Self {
         let numbers = 0..ways.len() as u32;
         Self { ways, chain_of: numbers.clone().collect(), chains: numbers.map(|connection| vec![connection]).collect() }
     }
 
-    /// The GPUs at both ends.
+    /// Source and destination GPU of a connection.
     fn ends(&self, connection: u32) -> (u32, u32) {
         let (from, to, _) = self.ways[connection as usize];
         (from, to)
     }
 
-    /// Whether two chains can be one: they must not have connections between the same GPUs.
+    /// Returns true if two chains can be joined: they must not contain connections between the same GPUs.
     fn can_join(&self, a: u32, b: u32) -> bool {
         let (a, b) = (self.chain_of[a as usize] as usize, self.chain_of[b as usize] as usize);
         let ends = |chain: usize| self.chains[chain].iter().map(|&connection| self.ends(connection));
@@ -165,11 +165,11 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// The lowest channel for each chain that no other has between the same GPUs, chain by chain; by connection.
+    /// Channel of each connection: the lowest for each chain that is free between all of its GPU pairs, chain by chain.
     pub(super) fn channels(mut self) -> Vec<u32> {
         self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
         self.chains.sort_unstable();
-        // Between each two GPUs, channels that are taken: a bit each.
+        // Bit set of occupied channels between each pair of GPUs.
         let mut taken: FxHashMap<(u32, u32), Vec<u64>> = FxHashMap::default();
         let mut channels = vec![0; self.ways.len()];
         for chain in &self.chains {

@@ -1,4 +1,4 @@
-//! A tag of an XML file and its attributes, each fault with its place.
+//! XML tag with its attributes; errors carry their location in the text.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,13 +7,13 @@ use quick_xml::events::BytesStart;
 
 use crate::schedule::format::{FormatError, Source, shortened};
 
-/// Most attributes of an element that are read; MSCCL itself takes 16.
+/// Largest number of attributes read per element; MSCCL's own limit is 16.
 const MOST_ATTRIBUTES: usize = 32;
 
 /// An opening or empty tag.
 pub(super) struct Tag<'a> {
     pub(super) source: Source<'a>,
-    /// Where it stands.
+    /// Location of the tag in the text.
     pub(super) bytes: Range<usize>,
     name: String,
     attributes: Vec<(String, String, Range<usize>)>,
@@ -47,28 +47,28 @@ impl<'a> Tag<'a> {
         Ok(tag)
     }
 
-    /// An error about the tag.
+    /// Creates an error located at the tag.
     pub(super) fn error(&self, message: impl Into<String>) -> FormatError {
         self.source.error(self.bytes.clone(), message)
     }
 
-    /// An error about an attribute's value, or the tag where it has none.
+    /// Creates an error located at an attribute's value, or at the tag if the attribute is missing.
     pub(super) fn error_in(&self, attribute: &str, message: impl Into<String>) -> FormatError {
         let place = self.find(attribute).map_or(self.bytes.clone(), |(_, place)| place);
         self.source.error(place, message)
     }
 
-    /// An attribute's text.
+    /// Text of an attribute.
     pub(super) fn text(&self, attribute: &str) -> Option<&str> {
         self.find(attribute).map(|(value, _)| value)
     }
 
-    /// An attribute's text, which must be there.
+    /// Text of a required attribute.
     pub(super) fn required(&self, attribute: &str) -> Result<&str, FormatError> {
         self.text(attribute).ok_or_else(|| self.error(format!("<{}> needs the attribute `{attribute}`", self.name)))
     }
 
-    /// A whole number in a range; missing is the default, if there is one.
+    /// Integer attribute within `range`; a missing attribute has the value `missing`, if given.
     pub(super) fn number(&self, attribute: &str, range: Range<i64>, missing: Option<i64>) -> Result<i64, FormatError> {
         let text = match (self.text(attribute), missing) {
             (None, Some(missing)) => return Ok(missing),
@@ -81,17 +81,17 @@ impl<'a> Tag<'a> {
         })
     }
 
-    /// A count or index of 32 bits.
+    /// Count or index of 32 bits.
     pub(super) fn index(&self, attribute: &str) -> Result<u32, FormatError> {
         Ok(self.number(attribute, 0..1 << 32, None)? as u32)
     }
 
-    /// An index, or −1 for none.
+    /// Index attribute; `None` if −1.
     pub(super) fn optional_index(&self, attribute: &str) -> Result<Option<u32>, FormatError> {
         Ok(u32::try_from(self.number(attribute, -1..1 << 32, None)?).ok())
     }
 
-    /// 0 or 1.
+    /// Boolean attribute, 0 or 1.
     pub(super) fn flag(&self, attribute: &str, missing: Option<i64>) -> Result<bool, FormatError> {
         Ok(self.number(attribute, 0..2, missing)? == 1)
     }

@@ -1,4 +1,4 @@
-//! Files as they are, and files with one thing wrong.
+//! Tests on published files and on files with one error each.
 
 use super::from_xml;
 use crate::schedule::{OpKind, Schedule};
@@ -15,7 +15,7 @@ fn count(schedule: &Schedule, kind: OpKind) -> usize {
 }
 
 #[test]
-fn published_files_compute_what_they_say() {
+fn published_files_compute_their_collective() {
     for (name, operations, kinds) in [
         ("msccl-alltoall-8n-0-9kb.xml", 64, [(OpKind::Put, 56), (OpKind::Copy, 8)]),
         ("msccl-allreduce-allpairs-8n-ll-32tb.xml", 2240, [(OpKind::Put, 448), (OpKind::Reduce, 1792)]),
@@ -30,7 +30,7 @@ fn published_files_compute_what_they_say() {
     }
 }
 
-/// A file of two GPUs, given the thread blocks of each.
+/// Two-GPU file with the given thread blocks of each GPU.
 fn pair(collective: &str, in_place: bool, blocks: [&str; 2]) -> String {
     let (inside, outside) = (u8::from(in_place), u8::from(!in_place));
     let gpu =
@@ -43,8 +43,8 @@ fn pair(collective: &str, in_place: bool, blocks: [&str; 2]) -> String {
     )
 }
 
-/// A thread block that sends to one GPU and receives from the same; steps are `type src dst`, perhaps with
-/// `tb step` waited for.
+/// Thread block that sends to and receives from one GPU. Steps are `type src dst`, optionally followed by the `tb step`
+/// they wait for.
 fn block(id: u32, peer: i32, steps: &[&str]) -> String {
     let mut text = format!("<tb id=\"{id}\" send=\"{peer}\" recv=\"{peer}\" chan=\"{id}\">\n");
     for (s, step) in steps.iter().enumerate() {
@@ -59,7 +59,7 @@ fn block(id: u32, peer: i32, steps: &[&str]) -> String {
     text + "</tb>\n"
 }
 
-/// Gpu 1 adds its input to gpu 0's and sends the sum back as it comes.
+/// GPU 1 adds its input to GPU 0's and sends the sum back as it arrives.
 fn sum() -> String {
     pair("allreduce", false, [&block(0, 1, &["s i o", "r i o"]), &block(0, 0, &["rrcs i o"])])
 }
@@ -74,7 +74,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn a_receive_that_also_sends_is_one_transfer_after_another() {
+fn receive_reduce_send_becomes_two_transfers() {
     let schedule = from_xml(&sum(), "sum").unwrap();
     let kinds: Vec<OpKind> = schedule.operations().map(|op| op.kind).collect();
     assert_eq!(kinds, [OpKind::PutReduceInput, OpKind::Put]);
@@ -83,8 +83,8 @@ fn a_receive_that_also_sends_is_one_transfer_after_another() {
 }
 
 #[test]
-fn what_is_sent_on_without_being_stored_leaves_memory_alone() {
-    // Had the sum been left in gpu 1's output, its second step would have added it again.
+fn receive_reduce_send_does_not_write_memory() {
+    // A sum stored in GPU 1's output would be added again by its second step.
     let text = pair(
         "allreduce",
         false,
@@ -96,17 +96,17 @@ fn what_is_sent_on_without_being_stored_leaves_memory_alone() {
 }
 
 #[test]
-fn memory_is_protected_by_the_order_of_the_receiver() {
-    // Gpu 1 copies its input away before it takes gpu 0's in its place; what it then sends on is the copy.
+fn receiver_order_protects_its_memory() {
+    // GPU 1 copies its input before it receives GPU 0's in its place; it then forwards the copy.
     let swap = |steps: &[&str]| pair("sendrecv", true, [&block(0, 1, &["s o o"]), &block(0, 0, steps)]);
     let one_way = |steps: &[&str], copied_at: u32| {
         let (back, on) = (block(1, 1, &["r o o 0 0"]), format!("s s o 0 {copied_at}"));
         pair("sendrecv", true, [&(block(0, 1, &["s o o"]) + &back), &(block(0, 0, steps) + &block(1, 0, &[&on]))])
     };
     assert_eq!(outcome(&one_way(&["cpy o s", "r o o"], 0)), Ok(3));
-    // The other way round the copy is of what came.
+    // In the reverse order it copies the received data.
     assert_eq!(outcome(&one_way(&["r o o", "cpy o s"], 1)), Err(FaultKind::WrongResult));
-    // Nothing orders the copy and the receive in different thread blocks.
+    // The copy and the receive in different thread blocks are unordered.
     assert!(from_xml(&swap(&["r o o"]), "swap").is_ok());
     let apart = pair(
         "sendrecv",
@@ -120,8 +120,8 @@ fn memory_is_protected_by_the_order_of_the_receiver() {
 }
 
 #[test]
-fn what_only_a_fifo_can_hold_is_held_in_a_slot() {
-    // Both send what they have, then both take what came in its place: neither can put before the other has.
+fn data_that_must_stay_in_the_fifo_gets_a_scratch_slot() {
+    // Both GPUs send, then both receive into the same memory: neither can put before the other has.
     let text = pair("sendrecv", true, [&block(0, 1, &["s o o", "r o o"]), &block(0, 0, &["s o o", "r o o"])]);
     let schedule = from_xml(&text, "swap").unwrap();
     let count = |kind| count(&schedule, kind);
@@ -131,7 +131,7 @@ fn what_only_a_fifo_can_hold_is_held_in_a_slot() {
 }
 
 #[test]
-fn what_waits_for_itself_is_refused_with_its_steps() {
+fn dependency_cycles_are_rejected_with_their_steps() {
     let text = pair("sendrecv", false, [&block(0, 1, &["r i o", "s i o"]), &block(0, 0, &["r i o", "s i o"])]);
     assert_eq!(
         error(&text),
@@ -215,7 +215,7 @@ fn errors_name_line_column_and_step() {
 }
 
 #[test]
-fn two_thread_blocks_for_one_connection_are_refused() {
+fn two_thread_blocks_on_one_connection_are_rejected() {
     let twice = block(0, 1, &["s i o"]) + &block(1, 1, &["s i o"]).replace("chan=\"1\"", "chan=\"0\"");
     let text = pair("allreduce", false, [&twice, &block(0, 0, &["r i o"])]);
     let expected = "thread block 1 of gpu 0 sends to gpu 1 on channel 0, as thread block 0 does";
@@ -223,7 +223,7 @@ fn two_thread_blocks_for_one_connection_are_refused() {
 }
 
 #[test]
-fn the_largest_numbers_are_no_trouble() {
+fn largest_numbers_do_not_overflow() {
     let most = sum().replace("_chunks=\"1\"", "_chunks=\"4294967295\"");
     assert_eq!(outcome(&most), Err(FaultKind::TooLarge));
     let moved = most.replace("cnt=\"1\"", "cnt=\"4294967295\"");
@@ -236,12 +236,12 @@ fn the_largest_numbers_are_no_trouble() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in ".{0,200}") {
+    fn arbitrary_text_does_not_panic(text in ".{0,200}") {
         let _ = from_xml(&text, "any");
     }
 
     #[test]
-    fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"</> =-]{0,8}") {
+    fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"</> =-]{0,8}") {
         let mut chars: Vec<char> = sum().chars().collect();
         let at = at.index(chars.len());
         let end = (at + len).min(chars.len());

@@ -1,13 +1,13 @@
-//! What thread blocks that do their steps in turn come to: the end, or a circle of steps that wait for each other.
+//! Deadlock check of thread blocks that execute their steps in sequence.
 
-/// No thread block.
+/// Marks the absence of a thread block.
 const NONE: u32 = u32::MAX;
 
-/// Whether every thread block comes to its end. They are given by their first steps, of steps that are numbered block by block, and do
-/// as the thread blocks of a GPU would: each goes on until a step waits for what is not done, and is woken when that is.
+/// Returns true if every thread block completes. `firsts` has the first step of each block; steps are numbered block by
+/// block. Each block advances until a step waits for an unfinished one, and resumes when that is done.
 ///
 /// # Complexity
-/// Linear in steps and what they wait for.
+/// Linear in steps and dependencies.
 pub(super) fn come_to_an_end<I: Iterator<Item = u32>>(
     firsts: &[u32],
     steps: u32,
@@ -19,7 +19,7 @@ pub(super) fn come_to_an_end<I: Iterator<Item = u32>>(
     for ((&first, &end), block) in firsts.iter().zip(&ends).zip(0u32..) {
         doer.extend(std::iter::repeat_n(block, (end - first) as usize));
     }
-    // The thread block that waits for each step, and the one that waits beside each.
+    // The thread block that waits for each step, and for each block the next one that waits for the same step.
     let mut waiting = vec![NONE; steps as usize];
     let mut beside = vec![NONE; firsts.len()];
     let mut able: Vec<u32> = (0..firsts.len() as u32).collect();
@@ -50,9 +50,9 @@ mod tests {
     use crate::schedule::precedence::waits;
 
     proptest! {
-        /// Against the order of a graph of the same steps.
+        /// Compares with the topological order of a graph of the same steps.
         #[test]
-        fn thread_blocks_stop_where_steps_wait_in_a_circle(
+        fn blocks_complete_unless_steps_form_a_cycle(
             lengths in prop::collection::vec(0u32..5, 1..6),
             edges in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12),
             forward in any::<bool>(),
@@ -66,7 +66,7 @@ mod tests {
             let mut after = vec![Vec::new(); steps as usize];
             for (step, on) in edges.iter().filter(|_| steps > 0) {
                 let (step, on) = (step.index(steps as usize), on.index(steps as usize));
-                // Half of the cases wait only for what has a smaller number, so that many of them end.
+                // Half of the cases depend only on smaller numbers, so that many of them complete.
                 if !forward || on < step {
                     after[step].push(on as u32);
                 }

@@ -1,11 +1,11 @@
-//! Writes schedules as MSCCL's algorithm files.
+//! Writer of MSCCL algorithm files.
 //!
-//! Every transfer becomes a send and a receive, in the thread blocks of [`assign`](super::assign). What an operation waits
-//! for must be something that its rank takes part in, or, where the memory it writes must not be written yet, something
-//! that its target takes part in: MSCCL's thread blocks wait for others of their GPU only.
+//! Every transfer becomes a send and a receive, in the thread blocks of [`assign`](super::assign). The dependencies of
+//! an operation must be operations that its rank takes part in or, if they protect the memory it writes, that its
+//! target takes part in: MSCCL's thread blocks wait only for others of the same GPU.
 //!
-//! A schedule is for one size, so the file is for that size. Gets become sends by the other rank. One-sided protocols are
-//! written as `Simple`, for MSCCL has FIFOs only. Unless relayed, what is received goes through memory.
+//! A schedule is for one size, and so is its file by default. Gets become sends by the other rank. One-sided protocols
+//! are written as `Simple`, because MSCCL only has FIFOs. Received data goes through memory unless it is relayed.
 
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
@@ -23,10 +23,10 @@ use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule};
 
-/// Writes a schedule as an MSCCL file, for exactly its size.
+/// Writes a schedule as an MSCCL file for exactly its size.
 ///
 /// # Errors
-/// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that MSCCL has no steps for.
+/// [`WriteError`]: too large, chunks without a common size, or operations that MSCCL has no steps for.
 pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
     let mut text = String::new();
@@ -34,10 +34,11 @@ pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// The same, for sizes from the first to the last, at the end of a text: chunks are parts of whatever size there is.
+/// Variant of [`to_xml`] that appends to `text` and covers call sizes from `sizes.0` to `sizes.1`; chunks scale with
+/// the size.
 ///
 /// # Errors
-/// [`WriteError`], as [`to_xml`]; the text then has a part of it.
+/// [`WriteError`], as [`to_xml`]; `text` may then end with a partial file.
 pub(in crate::schedule) fn write_xml(
     schedule: &Schedule,
     sizes: (Bytes, Bytes),
@@ -49,7 +50,7 @@ pub(in crate::schedule) fn write_xml(
     let relaying = Steps::new(&plain, Assignment::new(&plain, ranks, true)?);
     let steps = match relaying.check(&plain)? {
         Checked::Ordered => relaying,
-        // What thread blocks do one after the other would wait for itself.
+        // Relays would make the steps of some thread blocks wait for themselves.
         Checked::Circle(_) => {
             let steps = Steps::new(&plain, Assignment::new(&plain, ranks, false)?);
             if let Checked::Circle(operation) = steps.check(&plain)? {
@@ -61,20 +62,20 @@ pub(in crate::schedule) fn write_xml(
     steps.put(schedule, &plain, sizes, text)
 }
 
-/// Steps in one numbering, with what each waits for.
+/// All steps, numbered, with their dependencies.
 struct Steps {
     assignment: Assignment,
-    /// First step of each thread block, GPU by GPU.
+    /// First step of each thread block, by GPU.
     firsts: Vec<Vec<u32>>,
     acts: Vec<Act>,
-    /// The thread block of each step, counted within its GPU.
+    /// Index within its GPU of the thread block of each step.
     block_of: Vec<u32>,
-    /// For each operation, the step that sends it or does it, and the one that receives it.
+    /// For each operation, the step that sends or executes it, and the step that receives it.
     made_at: Vec<u32>,
     received_at: Vec<u32>,
-    /// The last steps of other thread blocks of the GPU that each step waits for, by thread block.
+    /// The last step of each other thread block of the GPU that a step waits for, as (thread block, step).
     after: Lists<(u32, u32)>,
-    /// Waits that no thread block can be told: an operation and what it waits for.
+    /// Dependencies that no thread block can wait for, as (operation, dependency).
     untold: Vec<(u32, u32)>,
 }
 
@@ -115,7 +116,7 @@ impl Steps {
         steps
     }
 
-    /// The step at which a rank takes part in an operation, and is done with it.
+    /// The step after which a rank has finished its part in an operation; `None` if it has no part.
     fn part(&self, plain: &Plain, op: u32, rank: u32) -> Option<u32> {
         let plain = &plain.ops[op as usize];
         let step = if plain.crosses() && plain.target() == rank {
@@ -129,7 +130,7 @@ impl Steps {
     }
 
     fn find_waits(&mut self, plain: &Plain) {
-        // A step, and one of its GPU that it waits for.
+        // Pairs of a step and one of the same GPU that it waits for.
         let mut told: Vec<(u32, u32)> = Vec::with_capacity(plain.waits.all().len());
         for (id, op) in (0u32..).zip(&plain.ops).filter(|(_, op)| op.kind.moves_data()) {
             for &on in plain.after(id) {
@@ -142,7 +143,7 @@ impl Steps {
                 }
             }
         }
-        // Of the same thread block it waits anyway.
+        // Dependencies within a thread block are implied by its order.
         told.retain(|&(step, on)| self.block_of[step as usize] != self.block_of[on as usize]);
         let order = by_key(told.iter().map(|(step, _)| *step));
         let mut in_order = order.iter().map(|&at| told[at as usize]).peekable();
@@ -160,13 +161,13 @@ impl Steps {
         self.after = after;
     }
 
-    /// What a step waits for, but for the step before it in its thread block.
+    /// Dependencies of a step, except for the preceding step of its thread block.
     fn waits_for(&self, step: u32) -> impl Iterator<Item = u32> + '_ {
         let sent = self.acts[step as usize].received().map(|op| self.made_at[op as usize]);
         self.after.of(step).iter().map(|(_, on)| *on).chain(sent)
     }
 
-    /// Whether thread blocks that do their steps in turn do everything in order.
+    /// Checks that thread blocks, executing their steps in sequence, satisfy all dependencies.
     fn check(&self, plain: &Plain) -> Result<Checked, WriteError> {
         let firsts: Vec<u32> = self.firsts.iter().flatten().copied().collect();
         if self.untold.is_empty() && come_to_an_end(&firsts, self.acts.len() as u32, |step| self.waits_for(step)) {
@@ -238,7 +239,7 @@ impl Steps {
             for ((block, &first), number) in blocks.iter().zip(firsts).zip(0u32..) {
                 let send = block.sends.map(|connection| way(connection).1);
                 let recv = block.receives.map(|connection| way(connection).0);
-                // A relay has one number for both its connections.
+                // A relay uses one channel number for both of its connections.
                 let connection = block.sends.or(block.receives);
                 let chan = connection.map_or(0, |connection| self.assignment.channels[connection as usize]);
                 put!(text, "    <tb id=\"", number, "\" send=\"", send, "\" recv=\"", recv);
@@ -270,7 +271,7 @@ impl Steps {
         Ok(())
     }
 
-    /// The number of each step in its thread block, steps that only wait counted.
+    /// Number of each step in its thread block, counting the steps that only wait.
     fn numbers(&self) -> Vec<u32> {
         let mut numbers = vec![0; self.acts.len()];
         for blocks in self.firsts.iter().zip(&self.assignment.gpus) {
@@ -286,7 +287,7 @@ impl Steps {
         numbers
     }
 
-    /// Writes type, chunks and count of a step.
+    /// Writes the type, chunks and count of a step.
     fn words(&self, plain: &Plain, schedule: &Schedule, act: Act, text: &mut String) -> Result<(), WriteError> {
         let (Act::Local(id) | Act::Send(id) | Act::Receive(id) | Act::Relay(id, _)) = act;
         let op = &plain.ops[id as usize];
@@ -301,7 +302,7 @@ impl Steps {
             (Act::Relay(..), true) => "rrcs",
             (Act::Relay(..), false) => "rcs",
         };
-        // What a receive adds is the receiver's; what it does not add to is the sender's, for whoever reads the file.
+        // The source of a reducing receive is the receiver's; otherwise it is the sender's, for information only.
         let src = match act {
             Act::Receive(_) | Act::Relay(..) if op.kind == OpKind::PutReduceInput => {
                 let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };

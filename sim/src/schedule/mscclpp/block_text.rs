@@ -1,10 +1,10 @@
-//! The operations of a thread block as they are written: a line each, and a barrier of the block where one must not begin before
-//! those before it are done.
+//! Text of a thread block's operations: one line per operation, with a barrier of the thread block where an operation
+//! must not begin before the preceding ones are done.
 
 use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 
-/// Memory of a rank that an operation touches.
+/// Memory of a rank that an operation accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Touched {
     pub(super) rank: u32,
@@ -20,16 +20,16 @@ impl Touched {
     }
 }
 
-/// More operations without a barrier of the thread block than this are not kept in mind.
+/// Largest number of tracked accesses without a barrier of the thread block.
 const MOST_LOOSE: usize = 64;
 
-/// The lines of a thread block, at the end of a text.
+/// Writer of a thread block's lines, at the end of a text.
 pub(super) struct BlockText<'a> {
     text: &'a mut String,
     is_begun: bool,
-    /// What operations since the last barrier of the thread block touch.
+    /// Accesses since the last barrier of the thread block.
     loose: Vec<Touched>,
-    /// Whether it has waited since.
+    /// True if the thread block has waited since the last barrier.
     waited: bool,
 }
 
@@ -38,7 +38,7 @@ impl<'a> BlockText<'a> {
         Self { text, is_begun: false, loose: Vec::with_capacity(MOST_LOOSE + 8), waited: false }
     }
 
-    /// Room for an operation that touches this memory: behind a barrier, where it must be.
+    /// Prepares for an operation that accesses this memory; writes a barrier first if needed.
     pub(super) fn touch(&mut self, touched: impl Iterator<Item = Touched> + Clone) {
         let conflict = touched.clone().any(|a| self.loose.iter().any(|b| a.conflicts(*b)));
         if self.waited || conflict || self.loose.len() > MOST_LOOSE {
@@ -47,7 +47,7 @@ impl<'a> BlockText<'a> {
         self.loose.extend(touched);
     }
 
-    /// Where the next operation is written.
+    /// Starts a new line and returns the text.
     pub(super) fn line(&mut self) -> &mut String {
         if self.is_begun {
             self.text.push_str(",\n            ");
@@ -56,13 +56,13 @@ impl<'a> BlockText<'a> {
         self.text
     }
 
-    /// A line that waits for another thread block; what comes next is behind a barrier.
+    /// Starts a line that waits for another thread block; the next operation gets a barrier.
     pub(super) fn wait(&mut self) -> &mut String {
         self.waited = true;
         self.line()
     }
 
-    /// What is touched from here on comes behind a barrier of what was, if anything was.
+    /// Writes a barrier if any memory has been accessed since the last one.
     pub(super) fn settle(&mut self) {
         if !self.loose.is_empty() {
             self.barrier();
@@ -76,20 +76,20 @@ impl<'a> BlockText<'a> {
     }
 }
 
-/// Chunks of a buffer, as an operation names them.
+/// Chunks of a buffer, as referred to by an operation.
 pub(super) struct Chunks {
     pub(super) buffer: Where,
     pub(super) index: u32,
     pub(super) size: u32,
 }
 
-/// Whose buffer.
+/// Owner of a buffer.
 pub(super) enum Where {
-    /// The GPU's own, by letter.
+    /// The GPU itself, by the buffer's letter.
     Own(char),
-    /// A peer's, by its place among those that the thread block uses.
+    /// A peer, by position among the remote buffers of the thread block.
     Remote(u32),
-    /// That of a group, by the place of its switch channel among those that the thread block uses.
+    /// A group, by position among the switch channels of the thread block.
     Switch(u32),
 }
 

@@ -1,26 +1,26 @@
-//! What goes through a switch, as plans say it: a load that the switch combines and the store of its result to everybody are
-//! one operation (`glres`), which is the only way that MSCCL++'s executor loads through the switch.
+//! Fusion of switch operations for plans: a multicast reduce and the store of its result to the whole group become one
+//! operation (`glres`), the only load through the switch that MSCCL++'s executor supports.
 
 use crate::schedule::format::WriteError;
 use crate::schedule::lists::Lists;
 use crate::schedule::plain::{Plain, PlainOp};
 use crate::schedule::{OpKind, Rank, Schedule};
 
-/// The groups of a schedule, and which loads are done together with a store.
+/// The teams of a schedule, and the loads that are fused with a store.
 pub(super) struct Fused<'a> {
     teams: &'a [Vec<Rank>],
-    /// By operation: a load whose result is stored at once.
+    /// For each operation, true for a load whose result is stored by the same instruction.
     stored: Vec<bool>,
 }
 
 impl<'a> Fused<'a> {
-    /// Puts stores that follow a load from the same GPUs into the load; what is left of them moves nothing.
+    /// Fuses stores with the preceding load from the same GPUs; the remaining store operation moves no data.
     ///
     /// # Errors
     /// [`WriteError`]: a load whose result stays with its rank.
     pub(super) fn new(schedule: &'a Schedule, plain: &mut Plain) -> Result<Self, WriteError> {
         let mut stored = vec![false; plain.ops.len()];
-        // The load that each store is done with.
+        // The load that each store is fused with.
         let mut load_of: Vec<Option<u32>> = vec![None; plain.ops.len()];
         for (id, op) in (0u32..).zip(&plain.ops).filter(|(_, op)| op.kind == OpKind::MulticastPut) {
             let is_load = |load: &&u32| {
@@ -61,7 +61,7 @@ impl<'a> Fused<'a> {
         Ok(Self { teams: &schedule.header().teams, stored })
     }
 
-    /// The GPUs of the group that an operation goes to or comes from; none where it has none.
+    /// The GPUs of an operation's group; empty if it is not multicast.
     pub(super) fn members(&self, op: &PlainOp) -> &'a [Rank] {
         let team = op.kind.is_multicast().then(|| self.teams.get(op.peer as usize)).flatten();
         team.map_or(&[], Vec::as_slice)
@@ -72,12 +72,12 @@ impl<'a> Fused<'a> {
         self.teams.get(team as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an operation loads what the switch combines.
+    /// Returns true if an operation loads data reduced by the switch.
     pub(super) fn loads(&self, op: &PlainOp) -> bool {
         op.kind == OpKind::MulticastReduce
     }
 
-    /// Whether it stores to all of its group.
+    /// Returns true if an operation stores to its whole group.
     pub(super) fn stores(&self, id: u32, op: &PlainOp) -> bool {
         op.kind == OpKind::MulticastPut || self.stored.get(id as usize).copied().unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! Operations of plans become operations of schedules.
+//! Translates operations of plans into operations of schedules.
 //!
 //! | plan | schedule |
 //! |---|---|
@@ -8,15 +8,15 @@
 //! | `re`, `repkt`; `res`, `respkt` | a reduce for each addend; a put for each destination |
 //! | `rre`; `rres` | a get_reduce for each peer's addend; a put for each destination |
 //! | `recpkt`, `recspkt` | reduces, a copy into own packets, puts |
-//! | `signal`, `rlxsignal` | carried by the puts before it, or a signal |
-//! | `wait`, `rlxwait`, `barrier`, `sem_acquire`, `sem_release` | what later operations wait for |
+//! | `signal`, `rlxsignal` | carried by the preceding puts, or a signal |
+//! | `wait`, `rlxwait`, `barrier`, `sem_acquire`, `sem_release` | dependencies of later operations |
 //! | `glre`; `gstore`; `glres` | a multicast reduce; a multicast put; one after the other |
-//! | `nop`, `pipeline`, `flush` | order within the thread block, which is kept anyway |
+//! | `nop`, `pipeline`, `flush` | order within the thread block, which is preserved anyway |
 //!
-//! A sum whose destination is none of its addends begins with a copy (a get) of the first. Whoever reads packets waits for
-//! who writes them: packets carry flags. What a pipeline overlaps is done one after the other.
+//! A sum whose destination is none of its addends begins with a copy (or get) of the first. Readers of packets wait for
+//! the writer, because packets carry flags. Operations that a pipeline overlaps are executed in sequence.
 //!
-//! What goes through the switch is `switch`'s.
+//! Module `switch` handles operations through switch channels.
 
 use rustc_hash::FxHashMap;
 
@@ -28,7 +28,7 @@ use crate::schedule::places::{Places, same_memory};
 use crate::schedule::plain::MOST_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
-/// Makes the schedule.
+/// Builds the schedule.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
     let in_plan = |message: String| source.error(0..1, message);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
@@ -69,23 +69,24 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
     draft.schedule(header).map_err(|error| in_plan(error.to_string()))
 }
 
-/// What thread blocks say to each other.
+/// Communication between thread blocks: signals, barriers, semaphores and packets.
 #[derive(Default)]
 pub(super) struct Heard<'p, 'a> {
-    /// Everything that is waited for, and by whom.
+    /// All dependencies to resolve, each with the operation that waits.
     asked: Vec<(After, At<'p, 'a>)>,
-    /// Waits so far, by the end that sends.
+    /// Number of waits on each channel, by its sending end.
     waits: FxHashMap<ChannelKey, u32>,
-    /// Who came to each barrier, by GPU, number and time: what was done before.
+    /// Arrivals at each barrier, by (GPU, barrier, round): the last operation before it.
     barriers: FxHashMap<(u32, u32, u32), Vec<Option<u32>>>,
-    /// How often each thread block was at each barrier.
+    /// Number of times each thread block has reached each barrier, by (GPU, barrier, thread block).
     rounds: FxHashMap<(u32, u32, u32), u32>,
     semaphores: FxHashMap<(u32, u32), Semaphore>,
-    /// Who writes packets into each scratch chunk of each GPU.
+    /// First operation that writes packets into each scratch chunk, by (GPU, chunk).
     packets: FxHashMap<(u32, u32), u32>,
 }
 
-/// A counter between thread blocks: by which, and what was done before.
+/// Counter between thread blocks: releases as (thread block, last operation before it), and the acquiring thread
+/// blocks.
 #[derive(Default)]
 struct Semaphore {
     releases: Vec<(u32, Option<u32>)>,
@@ -93,7 +94,7 @@ struct Semaphore {
 }
 
 impl Heard<'_, '_> {
-    /// Every operation with all that it waits for.
+    /// Resolves all dependencies and returns the draft.
     fn settle(&self, all: Ordered, plan: &Plan<'_>) -> Result<Draft, FormatError> {
         let mut known: FxHashMap<After, Vec<u32>> = FxHashMap::default();
         for (after, at) in &self.asked {
@@ -113,7 +114,7 @@ impl Heard<'_, '_> {
         Ok(draft)
     }
 
-    /// The operations that stand for what is waited for.
+    /// The operations that a dependency resolves to.
     fn answer(&self, after: After, at: &At<'_, '_>, all: &Ordered, plan: &Plan<'_>) -> Result<Vec<u32>, FormatError> {
         match after {
             After::Op(op) => Ok(vec![op]),
@@ -153,8 +154,8 @@ impl Heard<'_, '_> {
 }
 
 impl Semaphore {
-    /// What is done when it has been acquired for the n-th time. Where several thread blocks release it, which of them
-    /// did is not known before all have.
+    /// Operations that are done after the n-th acquisition. If several thread blocks release the semaphore, their order
+    /// is known only after the last release.
     fn acquired(&self, n: u32, free: u32) -> Result<Vec<u32>, String> {
         let Some(n) = n.checked_sub(free) else { return Ok(Vec::new()) };
         if self.acquirers.iter().any(|block| self.acquirers.first() != Some(block)) {
@@ -172,7 +173,7 @@ impl Semaphore {
     }
 }
 
-/// Takes the operations of a thread block in turn.
+/// Translates the operations of a thread block in sequence.
 pub(super) struct Taker<'t, 'p, 'a> {
     pub(super) lane: Lane<'t>,
     heard: &'t mut Heard<'p, 'a>,
@@ -180,11 +181,11 @@ pub(super) struct Taker<'t, 'p, 'a> {
     moved: &'t mut u64,
 }
 
-/// A sum: what its destinations and addends are.
+/// Variant of a sum operation.
 struct Sum {
-    /// Addends come as packets, and so does what is sent.
+    /// Addends are read as packets, and the sum is sent as packets.
     packets: bool,
-    /// The sum is also written to own packets.
+    /// The sum is also written to the GPU's own packets.
     keeps_packets: bool,
     sends: bool,
 }
@@ -357,7 +358,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
             }
         }
         let span = self.span(at, first, into)?;
-        // It begins with the addend that lies there already, or with a copy of the first.
+        // The sum begins with the addend at the destination, or with a copy of the first.
         let lies_there = |chunks: &Chunks| {
             chunks.rank == at.rank
                 && self.place(at, *chunks).is_ok_and(|place| same_memory(place, target, self.places.buffers))
@@ -418,7 +419,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
         if chunks.rank == at.rank { Err(at.error("uses its own memory as a peer's")) } else { Ok(()) }
     }
 
-    /// Chunks that must be the GPU's own.
+    /// Location of chunks that must belong to the GPU itself.
     pub(super) fn own(&self, at: At<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
         if chunks.rank != at.rank {
             return Err(at.error(format!("uses memory of gpu {} as its own", chunks.rank)));
@@ -435,7 +436,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
         })
     }
 
-    /// How many chunks are moved from one place to another.
+    /// Number of chunks moved from `src` to `dst`, which must be equally large.
     pub(super) fn span(&mut self, at: At<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
         if src.count != dst.count {
             let message = format!("moves {} chunks to where there are {} (in pieces)", src.count, dst.count);

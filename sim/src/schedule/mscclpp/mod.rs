@@ -1,10 +1,11 @@
-//! MSCCL++'s execution plans, which its executor runs.
+//! Reader and writer of MSCCL++ execution plans.
 //!
-//! Every GPU has thread blocks, which execute their operations one after the other: stores into and loads from memory of
-//! peers, local copies and sums, what NVSwitches combine and copy, signals and waits. `lower` says what operations become. Semantics are those of the
-//! executor (`src/executor/execution_plan.cc` and `src/include/execution_kernel.hpp` of microsoft/mscclpp).
+//! Every GPU has thread blocks that execute their operations in sequence: stores to and loads from memory of peers,
+//! local copies and reductions, NVSwitch multicast and reduction, signals and waits. Module `lower` defines the
+//! translation of operations. Semantics follow the executor (`src/executor/execution_plan.cc` and
+//! `src/include/execution_kernel.hpp` of microsoft/mscclpp).
 //!
-//! A plan is for a range of sizes and a schedule for one: reading takes the largest, or 1 MiB where there is no limit;
+//! A plan is for a range of sizes, a schedule for one: the reader takes the largest, or 1 MiB if there is no limit;
 //! `Schedule::scaled` gives others.
 
 mod block_text;
@@ -29,16 +30,17 @@ use super::Schedule;
 use super::format::{FormatError, Source};
 use super::places::Places;
 
-/// Reads an execution plan. `source` is what errors call the text.
+/// Reads an execution plan. `source` names the text in errors.
 ///
 /// # Errors
-/// [`FormatError`] with line and column, naming the operation: not JSON, not this format, operations of unknown or not
-/// supported types, channels, buffers and chunks that do not exist, waits for what never comes.
+/// [`FormatError`] with line and column, naming the operation: invalid JSON, another format, operations of unknown or
+/// unsupported types, channels, buffers and chunks that do not exist, waits without a signal.
 pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
     from_plan_for(text, source).map(|(schedule, _)| schedule)
 }
 
-/// The same, with the first and the last size that it is for; `u64::MAX` where there is no last one.
+/// Variant of [`from_plan`] that also returns the smallest and largest call size; the largest is `u64::MAX` if
+/// unlimited.
 ///
 /// # Errors
 /// [`FormatError`], as [`from_plan`].

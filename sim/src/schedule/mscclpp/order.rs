@@ -1,8 +1,8 @@
-//! Who waits for whom in a plan: the order within a thread block, and what it hears from others.
+//! Dependencies in a plan: the order within a thread block, and its synchronization with others.
 //!
-//! Loads, local copies and sums hold a thread block up until they are done; stores to peers do not, whatever comes next
-//! runs beside them, but for what writes the memory that they read. A signal says that everything before it is done: on
-//! its own, or carried by the last stores to the same peer, which it follows closely.
+//! Loads, local copies and sums block a thread block until they are done. Stores to peers do not: later operations
+//! overlap with them, unless they write memory that the stores read. A signal means that all earlier operations are
+//! done. It is an operation of its own, or carried by the last stores to the same peer if it follows them directly.
 
 use rustc_hash::FxHashMap;
 
@@ -11,40 +11,40 @@ use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::places::cell;
 use crate::schedule::{BufferUse, ChunkRef, OpKind};
 
-/// What an operation waits for, some of which is known only when all of the plan has been read.
+/// Dependency of an operation; some kinds can be resolved only after the whole plan has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum After {
-    /// An operation.
+    /// A single operation.
     Op(u32),
-    /// The n-th signal that comes by a channel, named by the end that sends.
+    /// The n-th signal on a channel, identified by its sending end.
     Signal(ChannelKey, u32),
-    /// All who come to barrier `id` of a GPU for the n-th time.
+    /// All arrivals at barrier `id` of a GPU in round n, as (GPU, id, n).
     Barrier(u32, u32, u32),
-    /// The n-th acquisition of semaphore `id` of a GPU.
+    /// The n-th acquisition of semaphore `id` of a GPU, as (GPU, id, n).
     Semaphore(u32, u32, u32),
-    /// Packets in a scratch chunk of a GPU.
+    /// Packets in a scratch chunk of a GPU, as (GPU, chunk).
     Packet(u32, u32),
 }
 
-/// More than this and a thread block's waits are joined in an operation of their own.
+/// Largest number of dependencies of a thread block before they are joined in a wait operation.
 const MOST_WAITS: usize = 16;
 
-/// A store that nothing has waited for yet.
+/// A store that no operation has waited for yet.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     op: u32,
-    /// `None`: all GPUs of a group.
+    /// Destination GPU; `None` for all GPUs of a group.
     peer: Option<u32>,
-    /// The state of the thread block's order in which it began.
+    /// Value of [`Lane::state`] when the store began.
     began: u32,
 }
 
-/// Operations with what they wait for.
+/// Operations with their dependencies.
 #[derive(Default)]
 pub(super) struct Ordered {
     pub(super) draft: Draft,
     pub(super) after: Vec<Vec<After>>,
-    /// For each signal sent by a channel, what is done by then.
+    /// Operations that are done when each signal of a channel arrives.
     pub(super) signals: FxHashMap<ChannelKey, Vec<Vec<u32>>>,
 }
 
@@ -55,20 +55,20 @@ impl Ordered {
     }
 }
 
-/// The order of one thread block, as its operations are taken in turn.
+/// Synchronization state of one thread block while its operations are translated.
 pub(super) struct Lane<'o> {
     pub(super) all: &'o mut Ordered,
     pub(super) rank: u32,
     pub(super) channel: u16,
     pub(super) buffers: BufferUse,
-    /// What everything from here on waits for.
+    /// Dependencies of all later operations.
     sync: Vec<After>,
-    /// Changes with `sync`.
+    /// Counter of changes of `sync`.
     state: u32,
-    /// Whether it was told to wait for something that nothing has waited for yet.
+    /// True if `sync` has a dependency that no operation has waited for yet.
     unheeded: bool,
     pending: Vec<Pending>,
-    /// Chunks that pending stores read.
+    /// Pending stores that read each chunk.
     reading: FxHashMap<ChunkRef, Vec<u32>>,
 }
 
@@ -78,10 +78,10 @@ impl<'o> Lane<'o> {
         Self { all, rank, channel, buffers, sync, state: 0, unheeded: false, pending, reading }
     }
 
-    /// An operation that holds the thread block up; returns its number.
+    /// Adds an operation that blocks the thread block; returns its number.
     pub(super) fn hold(&mut self, kind: OpKind, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
         let mut after = self.sync.clone();
-        // Its own memory is written at the end of all these.
+        // Local memory is written only after the pending stores that read it.
         for chunk in cells(dst, span, self.buffers) {
             for store in self.reading.remove(&chunk).into_iter().flatten().map(After::Op) {
                 if !after.contains(&store) {
@@ -97,7 +97,7 @@ impl<'o> Lane<'o> {
         op
     }
 
-    /// A store into a peer's memory; returns its number.
+    /// Adds a store into a peer's memory; returns its number.
     pub(super) fn store(&mut self, peer: u32, (src, dst): (ChunkRef, ChunkRef), span: u32) -> u32 {
         let op = self.op(OpKind::Put, peer, (src, dst), span);
         let op = self.all.push(op, self.sync.clone());
@@ -112,8 +112,8 @@ impl<'o> Lane<'o> {
         op
     }
 
-    /// A store to all GPUs of a team, its own included: it holds the thread block up, and a signal that follows is carried
-    /// by it.
+    /// Adds a store to all GPUs of a team, including the own. It blocks the thread block and can carry a subsequent
+    /// signal.
     pub(super) fn store_to_all(&mut self, team: u32, ends: (ChunkRef, ChunkRef), span: u32) {
         let op = self.hold(OpKind::MulticastPut, team, ends, span);
         if self.pending.len() >= MOST_WAITS * MOST_WAITS {
@@ -122,7 +122,7 @@ impl<'o> Lane<'o> {
         self.pending.push(Pending { op, peer: None, began: self.state });
     }
 
-    /// Everything from here on waits for something.
+    /// Makes all later operations wait for `on`.
     pub(super) fn wait(&mut self, on: After) {
         if !self.sync.contains(&on) {
             self.sync.push(on);
@@ -136,7 +136,7 @@ impl<'o> Lane<'o> {
         }
     }
 
-    /// Everything from here on waits for the stores before.
+    /// Makes all later operations wait for the pending stores.
     pub(super) fn flush(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
             self.wait(After::Op(pending.op));
@@ -144,7 +144,7 @@ impl<'o> Lane<'o> {
         self.reading.clear();
     }
 
-    /// The end of the thread block, which waits for what it was told to.
+    /// Ends the thread block; adds a wait operation for dependencies that no operation has waited for.
     pub(super) fn finish(&mut self) {
         if self.unheeded {
             let op = self.still(OpKind::Wait, self.rank);
@@ -153,7 +153,7 @@ impl<'o> Lane<'o> {
         }
     }
 
-    /// An operation that is done when everything before is; none where nothing is before.
+    /// Returns an operation that completes after all earlier ones; `None` if there are none.
     pub(super) fn join(&mut self) -> Option<u32> {
         let all: Vec<After> = self.sync.iter().copied().chain(self.pending.iter().map(|p| After::Op(p.op))).collect();
         match all[..] {
@@ -166,7 +166,7 @@ impl<'o> Lane<'o> {
         }
     }
 
-    /// A signal to a peer that everything before is done.
+    /// Signals to a peer that all earlier operations are done.
     pub(super) fn signal(&mut self, channel: ChannelKey, peer: u32) {
         let carried =
             self.pending.iter().any(|pending| pending.peer.is_none_or(|to| to == peer) && pending.began == self.state);
@@ -183,11 +183,11 @@ impl<'o> Lane<'o> {
         self.all.signals.entry(channel).or_default().push(done);
     }
 
-    /// One operation stands for all pending stores.
+    /// Replaces all pending stores by one wait operation.
     fn catch_up(&mut self) {
         let op = self.still(OpKind::Wait, self.rank);
         let op = self.all.push(op, self.pending.iter().map(|pending| After::Op(pending.op)).collect());
-        // Peers differ; whoever signals next does so on its own or by a later store.
+        // The stores have different peers, so a later signal is separate or carried by a later store.
         self.pending = vec![Pending { op, peer: Some(self.rank), began: self.state }];
     }
 

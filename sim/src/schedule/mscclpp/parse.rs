@@ -1,4 +1,4 @@
-//! From the text of a plan to numbers that name things that exist.
+//! Parser of plans: converts the text to indices and checks that everything referred to exists.
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -9,10 +9,10 @@ use crate::schedule::format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol, gcd};
 
-/// Thread blocks in a group are refused where chunks would have to be cut into more pieces than this.
+/// Largest number of pieces per chunk that groups of thread blocks may require.
 const MOST_PIECES: u32 = 1 << 12;
 
-/// Thread blocks of a GPU: a plan has 64 at most, lanes have 16 bits.
+/// Largest number of thread blocks per GPU; MSCCL++ allows 64, channels have 16 bits.
 const MOST_BLOCKS: usize = 1 << 16;
 
 /// A plan.
@@ -22,24 +22,24 @@ pub(super) struct Plan<'a> {
     pub(super) protocol: Protocol,
     pub(super) in_place: bool,
     pub(super) root: u32,
-    /// From, to; 0 means no limit.
+    /// Smallest and largest message size in bytes; a largest size of 0 means no limit.
     pub(super) sizes: (u64, u64),
-    /// Chunks are cut into so many pieces, for thread blocks that share them.
+    /// Number of pieces that each chunk is divided into, for thread blocks that share chunks.
     pub(super) pieces: u32,
     pub(super) gpus: Vec<Gpu<'a>>,
-    /// GPUs that switch channels reach together, each group once, in rising order.
+    /// Groups of GPUs connected by switch channels, each once, in ascending order.
     pub(super) teams: Vec<Vec<u32>>,
-    /// The other end of every channel.
+    /// The opposite end of every channel.
     other_ends: FxHashMap<ChannelKey, ChannelKey>,
 }
 
 /// A GPU.
 pub(super) struct Gpu<'a> {
-    /// In the file's chunks.
+    /// Number of input chunks, in the file's units (as the two fields below).
     pub(super) input_chunks: u32,
     pub(super) output_chunks: u32,
     pub(super) scratch_chunks: u32,
-    /// Peers of the memory and of the port channels.
+    /// Peers of the memory channels and of the port channels.
     peers: [Vec<u32>; 2],
     remote: Vec<(u32, Buffer)>,
     switches: Vec<Switch>,
@@ -47,7 +47,7 @@ pub(super) struct Gpu<'a> {
     pub(super) blocks: Vec<Block<'a>>,
 }
 
-/// A switch channel: a buffer of all GPUs of a group, in rising order.
+/// A switch channel: one buffer on all GPUs of a group, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Switch {
     ranks: Vec<u32>,
@@ -62,11 +62,11 @@ pub(super) struct Block<'a> {
     pub(super) ops: Vec<Op<'a>>,
 }
 
-/// An operation with the place where it stands.
+/// An operation with its location in the text.
 pub(super) struct Op<'a> {
     pub(super) text: OpText<'a>,
     pub(super) at: usize,
-    /// `operation 3 (put) of thread block 0 of gpu 1`
+    /// Index in the thread block, as in `operation 3 (put) of thread block 0 of gpu 1`.
     number: usize,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Chunks {
     pub(super) count: u32,
 }
 
-/// A channel of a rank by type (0: memory, 1: port) and number among those of its type.
+/// A channel as (rank, type, index among those of its type); type 0 is memory, 1 is port.
 pub(super) type ChannelKey = (u32, usize, u32);
 
 fn slot(channel: ChannelType) -> Option<usize> {
@@ -90,7 +90,7 @@ fn slot(channel: ChannelType) -> Option<usize> {
     }
 }
 
-/// Reads a plan.
+/// Parses a plan.
 pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     let text: PlanText<'_> = object(source, source.text, 0)?;
     let at_key = |key: &str, message: String| {
@@ -139,7 +139,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     Ok(plan)
 }
 
-/// Joins channels: the k-th of a rank to a peer and the k-th of the peer to the rank, type by type.
+/// Pairs channel ends: the k-th of a rank to a peer with the k-th of the peer to the rank, for each type.
 fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
     let mut of_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
     for (rank, gpu) in gpus.iter().enumerate() {
@@ -158,7 +158,7 @@ fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
     ends
 }
 
-/// An object of the file.
+/// Deserializes an object of the file.
 fn object<'a, T: Deserialize<'a>>(source: Source<'_>, part: &'a str, from: usize) -> Result<T, FormatError> {
     serde_json::from_str(part).map_err(|error| {
         // serde_json counts lines from 1 and columns in bytes.
@@ -218,7 +218,7 @@ fn parse_gpu<'a>(
     Ok(gpu)
 }
 
-/// The switch channels of a GPU: one for each group, in order.
+/// The switch channels of a GPU, one per group, in order.
 fn switches(text: &GpuText<'_>, rank: usize, ranks: usize) -> Result<Vec<Switch>, String> {
     let mut switches = Vec::new();
     for channel in text.channels.iter().filter(|channel| channel.channel_type == ChannelType::Switch) {
@@ -283,7 +283,7 @@ fn parse_block<'a>(
     };
     for (number, raw) in text.ops.into_iter().enumerate() {
         let op = parse_op(raw, number)?;
-        // A pipeline does its operations slice by slice; what they move, and in which order, is the same.
+        // A pipeline executes its operations slice by slice; the data moved and its order are the same.
         let inner = if op.text.name == "pipeline" { op.text.ops.clone() } else { Vec::new() };
         block.ops.push(op);
         for raw in inner {
@@ -293,7 +293,7 @@ fn parse_block<'a>(
     Ok(block)
 }
 
-/// Where an operation stands, to look up what it names.
+/// Context of an operation, for resolving its references.
 #[derive(Clone, Copy)]
 pub(super) struct At<'p, 'a> {
     pub(super) source: Source<'p>,
@@ -312,7 +312,7 @@ impl At<'_, '_> {
         &self.gpu().blocks[self.block as usize]
     }
 
-    /// An error about the operation, which the message begins with.
+    /// Creates an error about the operation; the message follows the operation's name.
     pub(super) fn error(&self, message: impl std::fmt::Display) -> FormatError {
         let (name, number) = (shortened(&self.op.text.name), self.op.number);
         let what = format!("operation {number} ({name}) of thread block {} of gpu {}", self.block, self.rank);
@@ -324,7 +324,7 @@ impl At<'_, '_> {
         slot(channel).ok_or_else(|| self.error("names no memory or port channel"))
     }
 
-    /// The channels that it names, and their peers.
+    /// The channels that the operation refers to, and their peers.
     pub(super) fn channels(&self) -> Result<Vec<(ChannelKey, u32)>, FormatError> {
         let slot = self.slot()?;
         let ids = self.op.text.channel_ids.iter().map(|&id| {
@@ -336,12 +336,12 @@ impl At<'_, '_> {
         ids.collect()
     }
 
-    /// The channel at the other end.
+    /// The opposite end of a channel.
     pub(super) fn other_end(&self, channel: ChannelKey) -> Option<ChannelKey> {
         self.plan.other_ends.get(&channel).copied()
     }
 
-    /// What it reads and writes, in order.
+    /// Chunks read and chunks written, in order.
     pub(super) fn chunks(&self) -> Result<(Vec<Chunks>, Vec<Chunks>), FormatError> {
         let all = |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
         Ok((all(&self.op.text.src_buff)?, all(&self.op.text.dst_buff)?))
@@ -369,7 +369,7 @@ impl At<'_, '_> {
         self.of_buffer(rank, buffer, text)
     }
 
-    /// The team of a switch channel, and the chunks of each of its GPUs.
+    /// The team of a switch channel, and the chunks on each of its GPUs.
     pub(super) fn switched(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
         let id = text.switch_channel_id.ok_or_else(|| self.error("names no switch channel"))?;
         let switch = self.block().switches.get(id as usize).and_then(|&id| self.gpu().switches.get(id as usize));
@@ -385,7 +385,7 @@ impl At<'_, '_> {
         Ok((team, each.collect::<Result<_, _>>()?))
     }
 
-    /// Chunks of a buffer of a GPU.
+    /// Resolves chunks of a buffer of a GPU, in pieces.
     fn of_buffer(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
         let owner = &self.plan.gpus[rank as usize];
         let chunks = match buffer {

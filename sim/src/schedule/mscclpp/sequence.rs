@@ -1,6 +1,6 @@
-//! Which thread block does what in which order, and who must tell whom.
+//! Assignment of operations to thread blocks, their order, and the signals between thread blocks.
 //!
-//! A GPU is done when its thread blocks are, so what others put there must have been waited for by then.
+//! A GPU is done when its thread blocks are, so they must have waited for all data that others put into its memory.
 
 use rustc_hash::FxHashMap;
 
@@ -11,27 +11,27 @@ use crate::schedule::plain::{Plain, PlainOp};
 use crate::schedule::precedence::waits;
 use crate::schedule::{OpId, OpKind, RunId, Schedule};
 
-/// A signal to or from another thread block.
+/// A signal or wait between two thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Signal {
-    /// Place in the order of the thread block that this is about: before it (a wait), or after it.
+    /// Position in the order of the thread block: a wait comes before it, a signal after it.
     pub(super) position: u32,
     /// The other thread block.
     pub(super) other: u32,
 }
 
-/// Thread blocks, numbered over all GPUs.
+/// Thread blocks of all GPUs, numbered consecutively.
 pub(super) struct Sequences {
-    /// The GPU and lane of each thread block, in order.
+    /// GPU and channel of each thread block, sorted.
     blocks: Vec<(u32, u16)>,
     ops: Vec<Vec<u32>>,
-    /// In order of position, then of thread block.
+    /// Waits and signals of each thread block, by position, then by the other thread block.
     waits: Vec<Vec<Signal>>,
     signals: Vec<Vec<Signal>>,
 }
 
 impl Sequences {
-    /// The rank that executes an operation: what is put and reduced is read by the target.
+    /// The rank that executes an operation: a put that reduces is executed as a read by its target.
     pub(super) fn executor(op: &PlainOp) -> u32 {
         match op.kind {
             OpKind::PutReduce | OpKind::PutReduceInput => op.target(),
@@ -43,7 +43,7 @@ impl Sequences {
         if let Some(op) = plain.ops.iter().position(|op| op.kind == OpKind::PutReduceInput && !op.crosses()) {
             return Err(plain.unsupported(op as u32, "it reduces within a rank into a third place"));
         }
-        // Neighbours are mostly of one thread block.
+        // Consecutive operations mostly belong to one thread block.
         let lane = |op: &PlainOp| (Self::executor(op), op.channel);
         let mut blocks: Vec<(u32, u16)> = Vec::new();
         for lane in plain.ops.iter().map(lane) {
@@ -53,7 +53,7 @@ impl Sequences {
         }
         blocks.sort_unstable();
         blocks.dedup();
-        // Who only gets needs somebody to wait for it.
+        // A rank without operations needs a thread block that waits for the data it receives.
         let mut is_idle = vec![true; schedule.header().call.ranks as usize];
         blocks.iter().for_each(|block| is_idle[block.0 as usize] = false);
         if is_idle.contains(&true) {
@@ -81,8 +81,8 @@ impl Sequences {
             order.iter().for_each(|&op| ops[block_of[op as usize] as usize].push(op));
             ops
         };
-        // Operations that were listed one by one stay in the order of the list, where that is one that they can be done
-        // in; those of runs are taken level by level.
+        // Operations listed one by one retain the order of the list if that has no deadlock; operations of longer runs
+        // are ordered by level.
         let is_list = (0..schedule.run_count()).all(|run| schedule.run(RunId(run)).len <= 1)
             && plain.ops.iter().all(|op| Self::executor(op) == op.rank);
         let list: Option<Vec<Vec<u32>>> = is_list.then(|| in_order(&(0..plain.ops.len() as u32).collect::<Vec<_>>()));
@@ -114,32 +114,32 @@ impl Sequences {
         start(rank)..start(rank + 1)
     }
 
-    /// What a thread block waits for, to be asked position by position.
+    /// Waits of a thread block, to be consumed position by position.
     pub(super) fn waits(&self, block: u32) -> Cursor<'_> {
         Cursor(&self.waits[block as usize])
     }
 
-    /// Whom a thread block tells that operations are done, to be asked position by position.
+    /// Signals of a thread block, to be consumed position by position.
     pub(super) fn signals(&self, block: u32) -> Cursor<'_> {
         Cursor(&self.signals[block as usize])
     }
 
-    /// Pairs of own and other thread blocks that signal each other across GPUs: by peer, then by pair, so that both ends
-    /// count the same.
+    /// Pairs of own and other thread blocks that signal each other across GPUs: by peer, then by pair, so that both
+    /// ends number the channels alike.
     pub(super) fn channels_of(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs: Vec<(u32, u32)> = self.told(rank, false);
         pairs.sort_unstable_by_key(|&(own, other)| (self.rank(other), own.min(other), own.max(other)));
         pairs
     }
 
-    /// Pairs of thread blocks of a GPU of which the first tells the second.
+    /// Pairs of thread blocks of a GPU of which the first signals the second.
     pub(super) fn semaphores_of(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs = self.told(rank, true);
         pairs.sort_unstable();
         pairs
     }
 
-    /// Each pair once.
+    /// Pairs of own and other thread blocks with a signal between them, each pair once.
     fn told(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
         let own = self.blocks_of(rank);
         let mut met = vec![u32::MAX; self.blocks.len()];
@@ -159,11 +159,11 @@ impl Sequences {
     }
 }
 
-/// Signals of a thread block that were not yet asked for.
+/// Signals of a thread block that have not been consumed yet.
 pub(super) struct Cursor<'a>(&'a [Signal]);
 
 impl<'a> Cursor<'a> {
-    /// Those at a position, which is none before those that were asked for.
+    /// Consumes the signals up to `position`.
     pub(super) fn take(&mut self, position: u32) -> &'a [Signal] {
         let count = self.0.iter().take_while(|signal| signal.position <= position).count();
         let (taken, rest) = self.0.split_at(count);
@@ -171,17 +171,17 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// Whether there are any at a position.
+    /// Returns true if there are signals up to `position`.
     pub(super) fn has(&self, position: u32) -> bool {
         self.0.first().is_some_and(|signal| signal.position <= position)
     }
 }
 
-/// An operation that waits for itself when thread blocks do theirs in this order, which is a part of that of the keys for each.
+/// An operation that waits for itself if thread blocks execute in the order `ops`, which must be consistent with `key`.
 fn circle(plain: &Plain, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
     let after = |op: u32| plain.after(op).iter().all(|&on| key(on) < key(op));
     if (0..plain.ops.len() as u32).all(after) {
-        // Everything comes after what it waits for, and after what its thread block does before.
+        // Every operation comes after its dependencies and after the preceding operations of its thread block.
         return None;
     }
     let mut before = vec![None; plain.ops.len()];
@@ -197,8 +197,8 @@ fn circle(plain: &Plain, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> O
     Graph::new(&schedule).order().err().map(|cycle| cycle.0.first().copied().unwrap_or_default())
 }
 
-/// The waits and signals of every thread block. A GPU is done when its thread blocks are: what they do not hear otherwise of what
-/// is put there, one of them waits for in the end.
+/// Waits and signals of every thread block. A GPU is done when its thread blocks are, so one of them waits at the end
+/// for all received data that no other dependency covers.
 fn signalled(
     plain: &Plain,
     fused: &Fused<'_>,
@@ -213,7 +213,8 @@ fn signalled(
     }
     let puts = puts(plain, fused, ops);
     let (mut waits, mut signals) = (vec![Vec::new(); ops.len()], vec![Vec::new(); ops.len()]);
-    // How far each other thread block is known to be, by a thread block, and by some of its GPU in the end.
+    // Known progress of other thread blocks: as seen by one thread block, and by any thread block of the GPU at its
+    // end.
     let mut known = Known::new(blocks.len());
     let mut known_in_the_end = Known::new(blocks.len());
     let mut needed: Vec<(u32, u32)> = Vec::new();
@@ -229,7 +230,7 @@ fn signalled(
                 let others = plain.after(op).iter().map(|&on| (block_of[on as usize], position[on as usize]));
                 needed.extend(others.filter(|&(other, _)| other as usize != block));
                 needed.sort_unstable();
-                // Of each thread block, the last.
+                // The last dependency on each thread block.
                 for last in needed.chunk_by(|a, b| a.0 == b.0).filter_map(<[(u32, u32)]>::last) {
                     if known.learn(last.0, last.1) {
                         known_in_the_end.learn(last.0, last.1);
@@ -242,7 +243,7 @@ fn signalled(
         let after = puts.partition_point(|put| put.gpu < gpu);
         for put in puts.iter().skip(after).take_while(|put| put.gpu == gpu) {
             if known_in_the_end.learn(put.from, put.position) {
-                // The thread block of the same lane waits for it, or the first.
+                // The thread block of the same channel waits, or the first.
                 let lane = blocks[put.from as usize].1;
                 let found = own.start + of_gpu.binary_search(&(gpu, lane)).unwrap_or(0);
                 waits[found].push(Signal { position: ops[found].len() as u32, other: put.from });
@@ -254,9 +255,9 @@ fn signalled(
     (waits, signals)
 }
 
-/// How far thread blocks are known to be.
+/// Known progress of thread blocks.
 struct Known {
-    /// The round in which something was learnt of each, and the position.
+    /// For each thread block, the round of the last update and the known position.
     far: Vec<(u32, u32)>,
     round: u32,
 }
@@ -266,12 +267,12 @@ impl Known {
         Self { far: vec![(0, 0); blocks], round: 0 }
     }
 
-    /// Nothing is known any more.
+    /// Resets the known progress.
     fn forget(&mut self) {
         self.round += 1;
     }
 
-    /// Whether it is news that a thread block is done with the operation at a position; from here on it is known.
+    /// Records that a thread block has completed the operation at `position`; returns true if that was not known.
     fn learn(&mut self, block: u32, position: u32) -> bool {
         let far = &mut self.far[block as usize];
         let is_new = far.0 != self.round || far.1 < position;
@@ -282,14 +283,14 @@ impl Known {
     }
 }
 
-/// The last that a thread block puts into a GPU.
+/// The last put of a thread block into a GPU.
 struct LastPut {
     gpu: u32,
     from: u32,
     position: u32,
 }
 
-/// By GPU, then by thread block.
+/// Last puts by GPU, then by thread block.
 fn puts(plain: &Plain, fused: &Fused<'_>, ops: &[Vec<u32>]) -> Vec<LastPut> {
     let mut puts = Vec::new();
     let mut of_block: FxHashMap<u32, u32> = FxHashMap::default();

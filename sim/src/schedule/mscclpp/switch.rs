@@ -1,5 +1,5 @@
-//! Operations through a switch channel: the NVSwitch combines what a buffer of every GPU of a group holds, or copies what is
-//! stored to all of them (`multimem.ld_reduce`, `multimem.st`).
+//! Operations through a switch channel: the NVSwitch reduces the contents of a buffer across all GPUs of a group, or
+//! replicates stored data to all of them (`multimem.ld_reduce`, `multimem.st`).
 //!
 //! | plan | from | to |
 //! |---|---|---|
@@ -7,12 +7,12 @@
 //! | `gstore` | own chunks | the group's chunks |
 //! | `glres` | the group's chunks, combined | the group's chunks |
 //!
-//! `glres` keeps the sum in registers. In a schedule it passes the rank's own chunks of the destination, which the store
-//! then writes once more with the same: nobody can tell.
+//! `glres` holds the sum in registers. In a schedule the sum passes through the rank's own chunks of the destination.
+//! The store then writes the same values there again, which is not observable.
 //!
-//! Names and meaning: `Instruction` of python/mscclpp/language/internal/types.py and `handleMultiLoadReduceStore`,
-//! `handleMultiStore` of src/include/execution_kernel.hpp of microsoft/mscclpp. Its executor knows `glres` and `gstore`
-//! (src/core/executor/execution_plan.cc); its language also writes `glre`.
+//! Names and semantics: `Instruction` of python/mscclpp/language/internal/types.py and `handleMultiLoadReduceStore`,
+//! `handleMultiStore` of src/include/execution_kernel.hpp of microsoft/mscclpp. Its executor supports `glres` and
+//! `gstore` (src/core/executor/execution_plan.cc); its language also emits `glre`.
 
 use super::lower::Taker;
 use super::parse::{At, Chunks};
@@ -20,7 +20,7 @@ use super::text::ChunksText;
 use crate::schedule::format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
 
-/// Chunks of a group, as one of its GPUs holds them.
+/// Chunks of a group, as held by one of its GPUs.
 struct Grouped {
     team: u32,
     own: Chunks,
@@ -46,7 +46,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
             None => self.own_chunks(at, dst)?,
         };
         let span = self.span(at, own_source.0, own_target.0)?;
-        // What is stored to all lies in the own part of where it goes.
+        // The data stored to all is in the own part of the destination.
         let stored = match &source {
             Some(grouped) => {
                 let ends = (grouped.place, own_target.1);
@@ -66,7 +66,7 @@ impl<'p, 'a> Taker<'_, 'p, 'a> {
         Ok((chunks, self.own(at, chunks)?))
     }
 
-    /// The chunks of all GPUs of a group, which must be the same of the collective.
+    /// The chunks of all GPUs of a group, which must be the same chunks of the collective.
     fn grouped(&self, at: At<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
         let (team, each) = at.switched(text)?;
         let own = each.iter().copied().find(|chunks| chunks.rank == at.rank);

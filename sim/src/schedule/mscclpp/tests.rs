@@ -1,4 +1,4 @@
-//! Plans as they are, and plans with one thing wrong.
+//! Tests on published plans and on plans with one error each.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn outcome(schedule: &Schedule) -> Result<u64, String> {
 }
 
 #[test]
-fn published_plans_compute_what_they_say() {
+fn published_plans_compute_their_collective() {
     for (name, operations) in
         [("mscclpp-allreduce.json", 64), ("mscclpp-allreduce_packet.json", 12), ("mscclpp-transfer_pack.json", 5)]
     {
@@ -29,8 +29,8 @@ fn published_plans_compute_what_they_say() {
 }
 
 #[test]
-fn the_one_that_copies_for_nobody_is_right_without_the_copy() {
-    // Gpu 0 copies chunks 2 and 3 into its scratch; gpu 1 reads them in gpu 0's input.
+fn published_reduce_is_valid_without_its_unused_copy() {
+    // GPU 0 copies chunks 2 and 3 into its scratch, but GPU 1 reads them in GPU 0's input.
     let text = text("mscclpp-reduce.json");
     let fault = outcome(&from_plan(&text, "reduce").unwrap()).unwrap_err();
     assert!(
@@ -45,7 +45,8 @@ fn the_one_that_copies_for_nobody_is_right_without_the_copy() {
     assert_eq!(outcome(&from_plan(&plan.to_string(), "reduce").unwrap()), Ok(13));
 }
 
-/// A plan of two GPUs with a channel and all buffers of each other, given the operations of each GPU's thread blocks.
+/// Two-GPU plan with a channel and access to all buffers of each other, given the operations of each GPU's thread
+/// blocks.
 fn pair(collective: &str, blocks: [&[&[&str]]; 2]) -> String {
     let gpu = |id: usize| {
         let block = |(number, ops): (usize, &&[&str])| {
@@ -84,7 +85,7 @@ const RELEASE: &str = r#"{"name": "sem_release", "semaphore_ids": [0]}"#;
 const ACQUIRE: &str = r#"{"name": "sem_acquire", "semaphore_ids": [0]}"#;
 const BARRIER: &str = r#"{"name": "barrier", "barrier_id": 0, "num_threadblocks": 2}"#;
 
-/// `put i o`: both chunks, from the first buffer to the peer's second; `get` the other way.
+/// `put i o` moves both chunks from the first buffer to the peer's second; `get` moves them in the other direction.
 fn op(words: &str) -> String {
     let words: Vec<&str> = words.split(' ').collect();
     let own = |letter: &str| format!(r#"{{"type": "{letter}", "index": 0, "size": 2}}"#);
@@ -98,7 +99,7 @@ fn op(words: &str) -> String {
     format!(r#"{{"name": "{}", "src_buff": [{src}], "dst_buff": [{dst}]{channel}}}"#, words[0])
 }
 
-/// Both put their input into the other's output.
+/// Both GPUs put their input into the other's output.
 fn swap() -> String {
     let put = op("put i o");
     let ops: &[&[&str]] = &[&[put.as_str(), SIGNAL, WAIT]];
@@ -114,26 +115,26 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn a_signal_after_a_store_is_carried_by_it() {
+fn signal_after_store_is_carried_by_the_store() {
     assert_eq!(kinds(&swap()), [OpKind::Put, OpKind::Wait, OpKind::Put, OpKind::Wait]);
     assert_eq!(outcome(&from_plan(&swap(), "swap").unwrap()), Ok(4));
 }
 
 #[test]
-fn a_signal_after_local_work_is_one_of_its_own() {
+fn signal_after_local_work_is_a_separate_operation() {
     let (copy, get) = (op("copy i s"), op("get s o"));
     let ops: &[&[&str]] = &[&[copy.as_str(), SIGNAL, WAIT, get.as_str()]];
     let text = pair("sendrecv", [ops, ops]);
     assert_eq!(kinds(&text)[..3], [OpKind::Copy, OpKind::Signal, OpKind::Get]);
     assert_eq!(outcome(&from_plan(&text, "text").unwrap()), Ok(6));
-    // Without the wait nobody knows that the peer's copy is done.
+    // Without the wait there is no order after the peer's copy.
     let blind: &[&[&str]] = &[&[copy.as_str(), SIGNAL, get.as_str()]];
     let fault = outcome(&from_plan(&pair("sendrecv", [blind, blind]), "blind").unwrap()).unwrap_err();
     assert!(fault.contains("reads scratch chunk 0 of rank 1, which"), "{fault}");
 }
 
 #[test]
-fn thread_blocks_of_a_gpu_hear_of_each_other_by_barriers_and_semaphores() {
+fn barriers_and_semaphores_synchronize_thread_blocks() {
     let (copy, put) = (op("copy i s"), op("put s o"));
     for (first, second) in [(RELEASE, ACQUIRE), (BARRIER, BARRIER)] {
         let told: &[&[&str]] = &[&[copy.as_str(), first], &[second, put.as_str(), SIGNAL, WAIT]];
@@ -145,7 +146,7 @@ fn thread_blocks_of_a_gpu_hear_of_each_other_by_barriers_and_semaphores() {
 }
 
 #[test]
-fn thread_blocks_that_share_chunks_move_a_part_each() {
+fn thread_blocks_that_share_chunks_move_one_part_each() {
     let half = |id: u32| {
         op("put i o").replace("\"name\"", &format!("\"tbg_info\": {{\"tb_id\": {id}, \"tbg_size\": 3}}, \"name\""))
     };
@@ -157,8 +158,8 @@ fn thread_blocks_that_share_chunks_move_a_part_each() {
     assert_eq!(outcome(&schedule), Ok(6));
 }
 
-/// What `SwitchChannel` of MSCCL++'s language makes of two GPUs that each reduce and store their chunk of a buffer through
-/// the switch (as in its executor's tests): a signal and a wait of both before and after.
+/// Plan that MSCCL++'s `SwitchChannel` language construct generates for two GPUs that each reduce and store their chunk
+/// through the switch (as in its executor's tests), with a signal and a wait of both before and after.
 fn through_switch(collective: &str, ops: [&str; 2]) -> String {
     let gpu = |id: usize| {
         let peer = 1 - id;
@@ -184,7 +185,7 @@ fn through_switch(collective: &str, ops: [&str; 2]) -> String {
     )
 }
 
-/// Chunk `index` from all to all.
+/// Reduction of chunk `index` of all GPUs, stored to all.
 fn glres(index: u32) -> String {
     let chunks = format!(r#"{{"switch_channel_id": 0, "index": {index}, "size": 1}}"#);
     format!(
@@ -193,7 +194,7 @@ fn glres(index: u32) -> String {
 }
 
 #[test]
-fn switches_combine_and_copy() {
+fn switch_operations_round_trip() {
     let text = through_switch("allreduce", [&glres(0), &glres(1)]);
     let through = kinds(&text).into_iter().filter(|kind| kind.is_multicast()).collect::<Vec<_>>();
     assert_eq!(through, [OpKind::MulticastReduce, OpKind::MulticastPut].repeat(2));
@@ -203,7 +204,7 @@ fn switches_combine_and_copy() {
     assert_eq!(written.matches("\"glres\"").count(), 2, "{written}");
     let back = from_plan(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
     assert_eq!(to_plan(&back).unwrap(), written);
-    // In a pipeline, and in two operations.
+    // In a pipeline, and as two operations.
     let piped = |i| {
         format!(
             r#"{{"name": "pipeline", "iter_context": {{"unit_size": 1024, "num_chunks": 1}}, "ops": [{}]}}"#,
@@ -224,12 +225,12 @@ fn switches_combine_and_copy() {
 }
 
 #[test]
-fn what_goes_wrong_through_a_switch_is_told() {
+fn invalid_switch_operations_are_rejected() {
     let right = through_switch("allreduce", [&glres(0), &glres(1)]);
-    // Both reduce the same chunk, and nobody the other.
+    // Both reduce the same chunk, and the other chunk is missing.
     let twice = from_plan(&through_switch("allreduce", [&glres(0), &glres(0)]), "twice").unwrap();
     assert!(outcome(&twice).unwrap_err().contains("multicast"), "{:?}", outcome(&twice));
-    // Nothing is read that others write: only who is told of the results needs the signals.
+    // No GPU reads data written by another: signals are needed only for the notification of results.
     let blind = right.replace("rlxwait", "nop").replace("rlxsignal", "nop");
     let fault = outcome(&from_plan(&blind, "blind").unwrap());
     assert!(fault.is_ok(), "{fault:?}");
@@ -264,13 +265,13 @@ fn what_goes_wrong_through_a_switch_is_told() {
     ] {
         assert!(right.contains(from), "{from}");
         let message = match expected.contains("gpu 0 does not have") {
-            // The other GPU's group is another one.
+            // The group of the other GPU differs.
             true => error(&right.replacen(from, to, 1)).replace("gpu 1", "gpu 0"),
             false => error(&right.replacen(from, to, 1)),
         };
         assert!(message.starts_with("f.json:") && message.contains(&expected), "{message}\nexpected {expected}");
     }
-    // An all_gather's inputs are different chunks of it on every GPU.
+    // The inputs of an all_gather are different chunks of the collective on each GPU.
     let gathered = error(
         &through_switch("allgather", [&glres(0), &glres(1)])
             .replace("put_chunks\": 2", "put_chunks\": 1")
@@ -330,7 +331,7 @@ fn errors_name_line_column_and_operation() {
 }
 
 #[test]
-fn the_largest_numbers_are_no_trouble() {
+fn largest_numbers_do_not_overflow() {
     let most =
         swap().replace("put_chunks\": 2", "put_chunks\": 4294967295").replace("\"size\": 2", "\"size\": 4294967295");
     assert!(error(&most).contains("moves more than the 4194304 chunks"), "{}", error(&most));
@@ -347,12 +348,12 @@ fn the_largest_numbers_are_no_trouble() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in ".{0,200}") {
+    fn arbitrary_text_does_not_panic(text in ".{0,200}") {
         let _ = from_plan(&text, "any");
     }
 
     #[test]
-    fn no_damage_makes_it_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"{}:,-]{0,8}") {
+    fn corruption_does_not_panic(at in any::<prop::sample::Index>(), len in 0usize..20, by in "[0-9a-z\"{}:,-]{0,8}") {
         let mut chars: Vec<char> = swap().chars().collect();
         let at = at.index(chars.len());
         let end = (at + len).min(chars.len());

@@ -1,5 +1,5 @@
-//! The objects of an execution plan as they stand in the file. Keys that are not named here say nothing about what is
-//! computed and are passed over, as MSCCL++ does.
+//! JSON objects of an execution plan, in the file's form. Other keys do not affect the computation and are ignored, as
+//! in MSCCL++.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ pub(super) struct PlanText<'a> {
     pub(super) min_message_size: u64,
     #[serde(default)]
     pub(super) max_message_size: u64,
-    /// Not MSCCL++'s own: the root of a rooted collective.
+    /// The root of a rooted collective; an extension, not part of MSCCL++.
     #[serde(default)]
     pub(super) root: u32,
 }
@@ -53,40 +53,40 @@ pub(super) struct BlockText<'a> {
     pub(super) remote_buffer_refs: Vec<RemoteBufferRefsText>,
 }
 
-/// How a peer is reached.
+/// Mechanism that reaches a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ChannelType {
-    /// Loads and stores.
+    /// Loads and stores by the GPU's threads.
     Memory,
-    /// A proxy: copy engines or RDMA.
+    /// Proxy: copy engines or RDMA.
     Port,
-    /// Multicast.
+    /// NVSwitch multicast.
     Switch,
-    /// Not at all.
+    /// No access.
     None,
 }
 
-/// Channels of a GPU, one for each peer listed.
+/// Channels of a GPU, one per listed peer.
 #[derive(Deserialize)]
 pub(super) struct ChannelText {
     pub(super) channel_type: ChannelType,
     #[serde(default)]
     pub(super) connected_to: Vec<u32>,
-    /// Of switch channels: which buffer of every GPU of a group is reached.
+    /// For switch channels: the buffer that is accessed on every GPU of a group.
     pub(super) buffer_type: Option<BufferType>,
-    /// Of switch channels: one for each group.
+    /// For switch channels: one entry per group.
     #[serde(default)]
     pub(super) rank_groups: Vec<RankGroupText>,
 }
 
-/// GPUs whose buffers a switch combines and copies.
+/// GPUs whose buffers a switch reduces or replicates.
 #[derive(Deserialize)]
 pub(super) struct RankGroupText {
     pub(super) ranks: Vec<u32>,
 }
 
-/// Channels that a thread block uses, by their numbers among the GPU's of that type.
+/// Channels used by a thread block, as indices into the GPU's channels of that type.
 #[derive(Deserialize)]
 pub(super) struct BlockChannelsText {
     pub(super) channel_type: ChannelType,
@@ -101,21 +101,21 @@ pub(super) struct RemoteBufferText {
     pub(super) buffer: BufferType,
 }
 
-/// Buffers that a thread block uses, by their numbers among the GPU's.
+/// Buffers used by a thread block, as indices into the GPU's remote buffers.
 #[derive(Deserialize)]
 pub(super) struct RemoteBufferRefsText {
     pub(super) access_channel_type: ChannelType,
     pub(super) remote_buffer_ids: Vec<u32>,
 }
 
-/// A counter between thread blocks of a GPU.
+/// Counter shared by thread blocks of a GPU.
 #[derive(Deserialize)]
 pub(super) struct SemaphoreText {
     #[serde(default)]
     pub(super) init_value: u32,
 }
 
-/// A buffer by its letter.
+/// A buffer, given by its letter.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) enum BufferType {
     #[serde(rename = "i")]
@@ -154,12 +154,12 @@ pub(super) struct OpText<'a> {
     #[serde(default)]
     pub(super) semaphore_ids: Vec<u32>,
     pub(super) tbg_info: Option<GroupText>,
-    /// Of a pipeline.
+    /// Operations of a pipeline.
     #[serde(borrow, default)]
     pub(super) ops: Vec<&'a RawValue>,
 }
 
-/// Chunks of a buffer: an own one by its letter, another GPU's by number, or those of a group by their switch channel.
+/// Chunks of a buffer: the GPU's own by letter, another GPU's by index, or a group's by switch channel.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct ChunksText {
     #[serde(rename = "type")]
@@ -170,7 +170,7 @@ pub(super) struct ChunksText {
     pub(super) size: u32,
 }
 
-/// The thread block's place in a group that shares an operation.
+/// Index of the thread block in a group that shares an operation.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct GroupText {
     pub(super) tb_id: u32,

@@ -1,11 +1,11 @@
-//! Writes schedules as MSCCL++ execution plans.
+//! Writer of MSCCL++ execution plans.
 //!
-//! Lanes become thread blocks. MSCCL++ cannot add to a peer's memory, so what puts and reduces is written as the peer's
-//! read and reduce, in the peer's thread block of that lane. Thread blocks of different GPUs signal each other through a
-//! memory channel for each pair, those of one GPU through a semaphore for each direction; each waits only for what it
-//! does not know to be done. What goes through switches has a switch channel for each group of GPUs and buffer.
+//! Channels become thread blocks. MSCCL++ cannot reduce into a peer's memory, so a put that reduces is written as the
+//! peer's read and reduce, in the peer's thread block of that channel. Thread blocks of different GPUs signal each
+//! other through one memory channel per pair, those of one GPU through one semaphore per direction; each waits only for
+//! operations not yet known to be done. Switch operations have one switch channel per group of GPUs and buffer.
 //!
-//! A plan, like a schedule, takes for granted that buffers are ready on all GPUs when it begins.
+//! A plan, like a schedule, assumes that buffers are ready on all GPUs when it begins.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Schedule};
 
-/// Writes a schedule as an execution plan, for exactly its size.
+/// Writes a schedule as an execution plan for exactly its size.
 ///
 /// # Errors
-/// [`WriteError`]: too large, chunks that are not multiples of a common one, operations that wait for each other.
+/// [`WriteError`]: too large, chunks without a common size, or operations that wait for each other.
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
     let mut text = String::new();
@@ -32,10 +32,11 @@ pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// The same, for sizes from the first to the last, at the end of a text: chunks are parts of whatever size there is.
+/// Variant of [`to_plan`] that appends to `text` and covers call sizes from `sizes.0` to `sizes.1`; chunks scale with
+/// the size.
 ///
 /// # Errors
-/// [`WriteError`], as [`to_plan`]; the text then has a part of it.
+/// [`WriteError`], as [`to_plan`]; `text` may then end with a partial plan.
 pub(in crate::schedule) fn write_plan(
     schedule: &Schedule,
     sizes: (Bytes, Bytes),
@@ -78,25 +79,25 @@ struct Writer<'a> {
     switches: &'a Switched<'a>,
 }
 
-/// What the thread blocks of a GPU share.
+/// Resources shared by the thread blocks of a GPU.
 struct Shared {
-    /// Ends of channels by number: own and other thread block.
+    /// Ends of each channel: own and other thread block.
     channels: Vec<(u32, u32)>,
     semaphores: BTreeMap<(u32, u32), u32>,
-    /// Buffers of peers by number, in order.
+    /// Buffers of peers, sorted; the position is the buffer's number.
     remote: Vec<(u32, Buffer)>,
 }
 
-/// What a thread block has of its GPU's, in order: its operations name all of it by its place here.
+/// Resources of a thread block, sorted; its operations refer to them by position.
 struct Own {
     block: u32,
-    /// Numbers of channels.
+    /// Numbers of its channels.
     channels: Vec<u32>,
-    /// The place of the channel to each other thread block, by that.
+    /// Pairs of other thread block and position of the channel to it, sorted.
     places: Vec<(u32, u32)>,
-    /// Buffers of peers.
+    /// Buffers of peers that it uses.
     remote: Vec<(u32, Buffer)>,
-    /// Numbers of switch channels.
+    /// Numbers of its switch channels.
     switches: Vec<u32>,
 }
 
@@ -109,13 +110,13 @@ impl Own {
         Self { block, channels, places, remote, switches }
     }
 
-    /// The channel to another thread block.
+    /// Position of the channel to another thread block.
     fn channel(&self, other: u32) -> u32 {
         let at = self.places.binary_search_by_key(&other, |(other, _)| *other);
         at.ok().and_then(|at| self.places.get(at)).map_or(0, |(_, place)| *place)
     }
 
-    /// A peer's buffer.
+    /// Position of a peer's buffer.
     fn remote(&self, rank: u32, buffer: Buffer) -> u32 {
         self.remote.binary_search(&(rank, buffer)).unwrap_or(0) as u32
     }
@@ -166,10 +167,10 @@ impl Writer<'_> {
         Shared { channels: self.sequences.channels_of(rank), semaphores, remote }
     }
 
-    /// Buffers of peers that each thread block of a GPU uses, in order.
+    /// Buffers of peers that each thread block of a GPU uses, sorted.
     fn remote_of(&self, rank: u32) -> Vec<Vec<(u32, Buffer)>> {
         const BUFFERS: usize = 3;
-        // The thread block that each was met in last.
+        // The thread block in which each buffer was last seen.
         let mut met = vec![u32::MAX; BUFFERS * self.schedule.header().call.ranks as usize];
         let of_block = |block: u32| {
             let mut remote = Vec::new();
@@ -194,7 +195,7 @@ impl Writer<'_> {
         let ops = self.sequences.ops(own.block);
         let (mut waits, mut signals) = (self.sequences.waits(own.block), self.sequences.signals(own.block));
         let mut begun = None;
-        // Not yet written: what comes between two others of them is nothing.
+        // Waits and signals not yet written; no data is moved in between.
         let mut waited: Vec<Signal> = Vec::new();
         let mut told: Vec<Signal> = Vec::new();
         let mut position = 0;
@@ -204,7 +205,7 @@ impl Writer<'_> {
             told.extend(signals.take(position));
             position += 1;
             let next = ops.get(position as usize);
-            // A copy that a read adds to at once is one operation with it.
+            // A copy and the reduce directly after it are written as one operation.
             let joined = !waits.has(position) && told.is_empty();
             if joined && next.is_some_and(|&next| self.begins_sum(op, next, begun)) {
                 begun = Some(op);
@@ -219,7 +220,7 @@ impl Writer<'_> {
                     self.data(op, begun.take(), own, lines)?;
                 }
             }
-            // What moves nothing and waits for nobody is done with what is before it.
+            // Subsequent operations that move no data and have no waits are done at the same point.
             while let Some(&still) = ops.get(position as usize)
                 && !self.plain.ops[still as usize].kind.moves_data()
                 && !waits.has(position)
@@ -238,19 +239,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether an operation copies what the next one adds a peer's chunks to.
+    /// Returns true if operation `op` copies the data that `next` reduces a peer's chunks into.
     fn begins_sum(&self, op: u32, next: u32, begun: Option<u32>) -> bool {
         let (op, next) = (&self.plain.ops[op as usize], &self.plain.ops[next as usize]);
         let adds = next.crosses() && matches!(next.kind, OpKind::GetReduce | OpKind::PutReduce);
         begun.is_none() && op.kind == OpKind::Copy && adds && next.target() == op.rank && next.dst == op.dst
     }
 
-    /// Writes an operation, with the copy that it begins with.
+    /// Writes an operation, fused with the copy `begun` that precedes it.
     fn data(&self, id: u32, begun: Option<u32>, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
         let op = &self.plain.ops[id as usize];
         let into = Touched { rank: op.target(), stretch: op.dst, writes: true };
         let from = Touched { rank: op.source(), stretch: op.src, writes: false };
-        // What a sum begins with lies in the memory of the target.
+        // The first addend is in the memory of the target.
         let first = match (begun, op.kind) {
             (Some(copy), _) => self.plain.ops[copy as usize].src,
             (None, OpKind::PutReduceInput) => self.input_of(op),
@@ -297,7 +298,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes an operation through a switch.
+    /// Writes a switch operation.
     fn through_switch(&self, id: u32, own: &Own, lines: &mut BlockText<'_>) -> Result<(), WriteError> {
         let op = &self.plain.ops[id as usize];
         let (loads, stores) = (self.fused.loads(op), self.fused.stores(id, op));
@@ -325,7 +326,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The target's own contribution to what an operation reduces there.
+    /// The target's own contribution to an operation that reduces with the input.
     fn input_of(&self, op: &PlainOp) -> Stretch {
         let call = self.schedule.header().call;
         let input = ChunkRef { buffer: Buffer::Input, index: op.dst.from };
@@ -335,7 +336,7 @@ impl Writer<'_> {
 }
 
 impl Own {
-    /// Writes what it has.
+    /// Writes the resources of the thread block.
     fn put(&self, shared: &Shared, text: &mut String) {
         put!(text, "          \"channels\": [");
         let kinds = [("memory", &self.channels), ("switch", &self.switches)];
@@ -354,7 +355,7 @@ impl Own {
     }
 }
 
-/// Writes what a thread block waits for, and leaves nothing of it.
+/// Writes the waits of a thread block and clears the list.
 fn put_waits(own: &Own, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shared: &Shared) {
     waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
     for Signal { other, .. } in waits.drain(..) {
@@ -369,7 +370,7 @@ fn put_waits(own: &Own, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shar
     }
 }
 
-/// Writes whom a thread block tells.
+/// Writes the signals of a thread block.
 fn put_signals(own: &Own, signals: &[Signal], lines: &mut BlockText<'_>, shared: &Shared) {
     lines.settle();
     for &Signal { other, .. } in signals {

@@ -1,4 +1,4 @@
-//! The switch channels of a plan: one for each group of GPUs and buffer that operations go through a switch to.
+//! Switch channels of a plan: one per group of GPUs and buffer accessed through a switch.
 
 use super::block_text::{Chunks, Where};
 use super::fuse::Fused;
@@ -8,22 +8,22 @@ use crate::schedule::plain::{Plain, PlainOp};
 use crate::schedule::text::put;
 use crate::schedule::units::Stretch;
 
-/// A group, and the letter of its buffer.
+/// A group and the letter of its buffer.
 type Channel = (u32, char);
 
-/// The switch channels.
+/// The switch channels of a plan.
 pub(super) struct Switched<'a> {
     plain: &'a Plain,
     fused: &'a Fused<'a>,
-    /// In the order in which each GPU has those of its groups.
+    /// All channels, sorted; each GPU has those of its groups in this order.
     channels: Vec<Channel>,
-    /// Those that each operation uses, by its number.
+    /// Channels that each operation uses.
     of_op: Lists<Channel>,
 }
 
 impl<'a> Switched<'a> {
     /// # Errors
-    /// [`WriteError`]: chunks that lie in other places of the buffers of a group's GPUs.
+    /// [`WriteError`]: chunks at different offsets in the buffers of a group's GPUs.
     pub(super) fn new(plain: &'a Plain, fused: &'a Fused<'a>) -> Result<Self, WriteError> {
         let mut all = Self { plain, fused, channels: Vec::new(), of_op: Lists::with_capacity(plain.ops.len()) };
         for (id, op) in (0u32..).zip(&plain.ops) {
@@ -41,7 +41,7 @@ impl<'a> Switched<'a> {
         Ok(all)
     }
 
-    /// The letter of the buffer, and where in it the chunks lie on all GPUs of the group.
+    /// Letter of the buffer and offset of the chunks, which must be the same on all GPUs of the group.
     fn place(&self, id: u32, op: &PlainOp, stretch: Stretch) -> Result<(char, u32), WriteError> {
         let mut places = self.fused.members(op).iter().map(|rank| self.plain.name(id, rank.0, stretch));
         let first = places.next().unwrap_or_else(|| self.plain.name(id, op.rank, stretch))?;
@@ -60,7 +60,7 @@ impl<'a> Switched<'a> {
         self.channels.iter().copied().filter(is_own)
     }
 
-    /// Writes the channels of a GPU, each behind what is between two.
+    /// Writes the channels of a GPU, each preceded by the separator `between`.
     pub(super) fn put_channels_of(&self, rank: u32, mut between: &'static str, text: &mut String) {
         for (team, letter) in self.own(rank) {
             let ranks: Vec<u32> = self.fused.team(team).iter().map(|member| member.0).collect();
@@ -70,14 +70,14 @@ impl<'a> Switched<'a> {
         }
     }
 
-    /// Those of its GPU's that a thread block of these operations uses, by number.
+    /// Numbers of the GPU's channels that the thread block with these operations uses.
     pub(super) fn of_block(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
         let used = |channel: &Channel| ops.iter().any(|&op| self.of_op.of(op).contains(channel));
         let numbered = self.own(rank).zip(0u32..).filter(|(channel, _)| used(channel));
         numbered.map(|(_, number)| number).collect()
     }
 
-    /// Chunks of a group, in a thread block that uses these of its GPU's channels.
+    /// Chunks of a group in a thread block that uses the channels `own` of its GPU.
     pub(super) fn chunks(&self, id: u32, op: &PlainOp, stretch: Stretch, own: &[u32]) -> Result<Chunks, WriteError> {
         let (letter, index) = self.place(id, op, stretch)?;
         let number = self.own(op.rank).zip(0u32..).find(|(channel, _)| *channel == (op.peer, letter));
