@@ -1,16 +1,16 @@
-//! Sizes between those asked for: where picks change from one size to the next, the sizes between are planned as well, until
-//! neighbours that differ are near each other.
+//! Refinement of a plan between the requested sizes: where the selected strategy changes from one size to the next,
+//! sizes in between are planned as well, until differing neighbours are close to each other.
 //!
-//! Where the library's own choice changes is known to the byte; these sizes are planned first. Then gaps between neighbours whose
-//! picks differ in algorithm or protocol, or of which one departs from the library's choice and the other does not, are halved in the
-//! logarithm; so are wide gaps between departures, since the library's choice has changes in between. A size in the middle may bring
-//! a third pick: then both halves differ.
+//! The sizes at which the library's default changes are known to the byte and are planned first. Then two kinds of gaps
+//! between neighbours are halved on a logarithmic scale: gaps whose ends differ in algorithm or protocol, or of which
+//! only one departs from the library's default; and wide gaps between departures, because the library's default changes
+//! inside them. If the middle size has a third strategy, both halves are refined.
 //!
-//! The library divides a call among as many channels as its bytes are worth, and a table has a number for a range of sizes. Where the
-//! number of a neighbour costs [`CHANNELS_LOSS`], the sizes at which the library's number changes have rows too.
+//! The library uses as many channels as the message size justifies, but a table has one number for a range of sizes. If
+//! a neighbour's number costs [`CHANNELS_LOSS`], the sizes at which the library's number changes get rows too.
 //!
-//! What was measured is known at its own sizes only. Between them, what the nearer size takes is taken as long as the
-//! prediction does not contradict it; where it does, the library's own choice.
+//! Measurements exist at their own sizes only. Between them, the strategy of the nearest measured size is used as long
+//! as the prediction does not contradict it; otherwise the library's default.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -25,22 +25,23 @@ use super::{PlanError, Preference, Row, beyond, steady};
 use crate::library::Library;
 use crate::library::nccl::{Algo, Function, Proto};
 
-/// Neighbours that differ are at most so many times apart, in plans of what a library is told.
+/// Largest ratio of neighbouring sizes with different strategies, in plans for a library's table.
 const NEAR: f64 = 1.1;
 
-/// The same in plans of everything, which no library follows to the byte, and in which a size takes longer to plan.
+/// Variant of [`NEAR`] for plans over all software, which no library follows to the byte and whose sizes are slower to
+/// plan.
 const NEAR_OF_ANY: f64 = 1.5;
 
-/// So are neighbours that both depart from the library's choice.
+/// Largest ratio of neighbouring sizes that both depart from the library's default.
 const FAR: f64 = 2.0;
 
-/// Neighbours whose channels differ are not parted when they are nearer than that.
+/// Neighbours with different channel counts are not refined below this ratio.
 const NEAREST: f64 = 1.02;
 
-/// Another number of channels than the library's own may cost this part of the time.
+/// Share of the time that a channel count other than the library's default may cost.
 const CHANNELS_LOSS: f64 = 0.005;
 
-/// Rows between those asked for, by collective and size.
+/// Plans the rows between the requested ones; returns them by collective and size.
 pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, PlanError> {
     let request = planner.request();
     let mut wanted: Vec<(Collective, Bytes)> = Vec::new();
@@ -75,7 +76,7 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
     }
 }
 
-/// Two sizes that do as the library does, on different numbers of channels.
+/// Two neighbouring sizes that use the library's default on different numbers of channels.
 struct Doubt {
     collective: Collective,
     sizes: (Bytes, Bytes),
@@ -99,7 +100,8 @@ impl Doubt {
         (self.collective, self.sizes.0, self.sizes.1)
     }
 
-    /// Where one of the numbers costs something in its half: rows at all sizes at which the library's own number changes, and before them.
+    /// Returns rows at and just before every size at which the library's channel count changes, if one of the counts is
+    /// too slow in its half; otherwise none.
     fn rows(&self, planner: &RowPlanner<'_>) -> Result<Vec<Row>, PlanError> {
         if !self.costs(planner)? {
             return Ok(Vec::new());
@@ -109,16 +111,17 @@ impl Doubt {
         Ok(rows.collect::<Result<Vec<Option<Row>>, PlanError>>()?.into_iter().flatten().collect())
     }
 
-    /// Whether a quarter of the way or half of it from a size its number is worse than the library's own.
+    /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the way
+    /// to the other end.
     fn costs(&self, planner: &RowPlanner<'_>) -> Result<bool, PlanError> {
         let mean = |a: Bytes, b: Bytes| Bytes((u128::from(a.0) * u128::from(b.0)).isqrt() as u64);
         let middle = mean(self.sizes.0, self.sizes.1);
-        let probes = [
-            (mean(self.sizes.0, middle), self.channels.0),
-            (middle, self.channels.0),
-            (middle, self.channels.1),
-            (mean(middle, self.sizes.1), self.channels.1),
-        ];
+        let (near, far) = (mean(self.sizes.0, middle), mean(middle, self.sizes.1));
+        let probes =
+            [(near, self.channels.0), (middle, self.channels.0), (middle, self.channels.1), (far, self.channels.1)];
+        // The library's default is fastest where chunks divide evenly, at round sizes, which are also what applications use.
+        let probes =
+            probes.into_iter().flat_map(|(bytes, channels)| [bytes, round(bytes)].map(|bytes| (bytes, channels)));
         let request = planner.request();
         for (bytes, channels) in probes {
             let call = request.call(self.collective, bytes);
@@ -137,10 +140,10 @@ impl Doubt {
     }
 }
 
-/// Rows and what is between them, by collective and size.
+/// Merges both kinds of rows, by collective and size.
 pub(super) fn all(rows: &[Row], between: &[Row]) -> Vec<Row> {
     let mut all: Vec<Row> = rows.iter().chain(between).cloned().collect();
-    // Collectives stay in the order of the rows.
+    // Collectives retain the order of the rows.
     let collectives: Vec<Collective> =
         rows.chunk_by(|a, b| a.collective == b.collective).filter_map(|rows| Some(rows.first()?.collective)).collect();
     let order = |row: &Row| collectives.iter().position(|known| *known == row.collective);
@@ -152,7 +155,8 @@ fn place(row: &Row) -> (Collective, Bytes) {
     (row.collective, row.bytes)
 }
 
-/// Whether tables decide what is done for a collective: what NCCL makes of sends and receives its tuners do not.
+/// Returns true if tables decide the strategy of a collective. NCCL's tuners do not decide collectives made of sends
+/// and receives.
 fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
     match planner.request().restriction.library.map(|offer| offer.library) {
         Some(Library::Nccl(_)) => Function::of(collective).is_some(),
@@ -160,7 +164,7 @@ fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
     }
 }
 
-/// Rows between others with the picks that go with their neighbours'.
+/// Returns the added rows with strategies made consistent with their neighbours'.
 fn settled(planner: &RowPlanner<'_>, rows: &[Row], between: &[Row]) -> Vec<Row> {
     let restriction = planner.request().restriction;
     if restriction.library.is_none() {
@@ -175,7 +179,7 @@ fn settled(planner: &RowPlanner<'_>, rows: &[Row], between: &[Row]) -> Vec<Row> 
     known
 }
 
-/// The size in the middle of two neighbours that are too far apart for what they take.
+/// Returns the middle of two neighbouring sizes that are too far apart for the strategies that they use.
 fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)> {
     let [a, b] = pair else { return None };
     if a.collective != b.collective || !is_decided(planner, a.collective) {
@@ -191,19 +195,25 @@ fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)>
     Some((a.collective, halfway(a, b, most)?))
 }
 
-/// The size in the middle of two rows', in logarithms, where these are more than so many times apart.
+/// Returns the nearest size with five significant bits.
+fn round(bytes: Bytes) -> Bytes {
+    let unit = (bytes.0.checked_ilog2().unwrap_or(0)).saturating_sub(4);
+    Bytes(((bytes.0 >> unit) + (bytes.0 >> unit.saturating_sub(1) & u64::from(unit > 0))) << unit)
+}
+
+/// Returns the geometric mean of two rows' sizes if their ratio exceeds `most`.
 fn halfway(a: &Row, b: &Row, most: f64) -> Option<Bytes> {
     let middle = Bytes((u128::from(a.bytes.0) * u128::from(b.bytes.0)).isqrt() as u64);
     let apart = b.bytes.0 as f64 > a.bytes.0 as f64 * most;
     (apart && a.bytes < middle && middle < b.bytes).then_some(middle)
 }
 
-/// Whether something else is taken than the library's own choice.
+/// Returns true if the row selects a strategy other than the library's default.
 fn departs(row: &Row) -> bool {
     row.library_default.as_ref().is_some_and(|default| default.priced.strategy != row.pick.strategy)
 }
 
-/// The row asked for that is nearest to another size, where it was measured and that size was not.
+/// Returns the requested row nearest to an added one, if it was measured and the added one was not.
 fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
     let is_measured = |row: &Row| {
         let default = row.library_default.as_ref().is_some_and(|default| default.priced.measured.is_some());
@@ -215,7 +225,8 @@ fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
     (is_measured(nearest) && !is_measured(row)).then_some(nearest)
 }
 
-/// What a row takes whose nearest size was measured: the same, or the library's own choice.
+/// Applies the strategy of the nearest measured size to a row: the same strategy if its predicted time is acceptable,
+/// otherwise the library's default.
 fn by_measured(planner: &RowPlanner<'_>, rows: &[Row], row: Row) -> Result<Row, PlanError> {
     let (Some(nearest), Some(default)) = (nearest(rows, &row), row.library_default.clone()) else { return Ok(row) };
     let taken = match departs(nearest) {
