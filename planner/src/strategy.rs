@@ -1,4 +1,4 @@
-//! Strategies: algorithm × protocol × channels × chunk, and which of them a fabric allows.
+//! Strategies (algorithm × protocol × channels × chunk), and the strategies that a fabric supports.
 
 use std::fmt;
 
@@ -12,42 +12,44 @@ use crate::algorithm::{Algorithm, Shape};
 use crate::bound::InNetwork;
 use crate::library::Offer;
 
-/// A way to do a collective.
+/// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Strategy {
-    /// The communication pattern.
+    /// Communication pattern.
     pub algorithm: Algorithm,
-    /// How a step moves bytes.
+    /// Protocol of the transfers.
     pub protocol: Protocol,
-    /// Independent lanes.
+    /// Number of channels, which are independent.
     pub channels: u16,
-    /// Threads of a channel's block; `None` is the protocol's own.
+    /// Threads per thread block; the protocol's default if `None`.
     pub threads: Option<u16>,
-    /// The largest chunk that a step moves; `None` is the protocol's own.
+    /// Maximum chunk size; the protocol's default if `None`.
     pub chunk: Option<Bytes>,
 }
 
-/// More pieces than this in a stream tell nothing.
+/// Maximum number of pieces in a stream; more do not change the result.
 const MOST_PIECES: u64 = 64;
 
 impl Strategy {
-    /// The shape of a call done this way, with the profile's chunks where the strategy names none. Hosts have
-    /// `ranks_per_node` ranks.
+    /// Returns the shape of a call with this strategy. The chunk defaults to the profile's. Hosts have `ranks_per_node`
+    /// ranks.
     #[must_use]
     pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &Abilities) -> Shape {
         let costs = profile.protocol(self.protocol);
-        let lane = call.bytes.0 / u64::from(self.channels.max(1));
+        // Copies use any free engine, for any number of channels.
+        let channels = if self.protocol == Protocol::CopyEngine { 1 } else { self.channels };
+        let lane = call.bytes.0 / u64::from(channels.max(1));
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
         let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
         let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
             true => costs.slot(),
             false => costs.chunk,
         });
-        // Chunks stream piece by piece inside a host, and leave it whole.
+        // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
         let whole = chunk.unwrap_or(Bytes(lane)).min(Bytes(lane.max(1)));
         Shape {
             message: piece.filter(|&piece| piece < whole).map(|_| whole),
-            channels: self.channels,
+            channels,
             threads: self.threads,
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
@@ -58,9 +60,9 @@ impl Strategy {
         .over_nics(self.algorithm, abilities.nics_per_host)
     }
 
-    /// Whether a step moves one slot of a connection's buffer: so in double trees and along chains, while those of other rings move
-    /// four (NCCL 2.28 src/enqueue.cc, `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and REDUCE_CHUNKSTEPS in
-    /// src/include/collectives.h).
+    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and along chains. Other rings
+    /// move four (NCCL 2.28 src/enqueue.cc, `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and
+    /// REDUCE_CHUNKSTEPS in src/include/collectives.h).
     fn moves_single_slots(&self, collective: Collective) -> bool {
         match self.algorithm {
             Algorithm::Tree => collective == Collective::AllReduce,
@@ -76,7 +78,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// What may be chosen from; an empty list means everything.
+/// Constraints on strategies; an empty list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
     /// Algorithms to consider.
@@ -85,16 +87,16 @@ pub struct Restriction {
     pub protocols: Vec<Protocol>,
     /// Channel counts to consider.
     pub channels: Vec<u16>,
-    /// The chunk to use.
+    /// Chunk to use.
     pub chunk: Option<Bytes>,
-    /// Whether switches may reduce and multicast.
+    /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
-    /// The library that has to run it; `None`: whatever runs.
+    /// Library that has to run the strategy; `None` for any implementation.
     pub library: Option<Offer>,
 }
 
 impl Restriction {
-    /// Whether a strategy for a collective is within it.
+    /// Returns true if a strategy for a collective satisfies the constraints.
     #[must_use]
     pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {
         (self.algorithms.is_empty() || self.algorithms.contains(&strategy.algorithm))
@@ -105,63 +107,63 @@ impl Restriction {
     }
 }
 
-/// Channel counts that are tried where none is given: NCCL's usual powers of two and its 24 on NVSwitch hosts
+/// Default channel counts: NCCL's usual powers of two and its 24 on NVSwitch hosts
 /// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
 const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
 
-/// The same for kernels that are made of schedules, whose channels are thread blocks: up to one for each SM, nearly, of GPUs with
-/// 132, as `gpu run` spreads what has fewer.
+/// Default channel counts of generated kernels, whose channels are thread blocks: up to nearly one per SM of GPUs with
+/// 132, as `gpu run` distributes fewer blocks.
 const CHANNELS_OF_KERNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 
-/// Blocks beyond 32 of such kernels are for this many bytes of a call each: small calls on two H100 take 0.3 µs longer on 64 blocks than
-/// on 32 and 0.6 µs longer on 128, which no profile tells (validate/runs/2026-11-25-2xh100).
+/// Minimum bytes per block of a generated kernel with more than 32 blocks. Small calls on two H100 are 0.3 µs slower
+/// with 64 blocks than with 32, which no profile models (validate/runs/2026-11-25-2xh100).
 const ENOUGH_FOR_A_BLOCK: Bytes = Bytes(32 << 10);
 
-/// Why an algorithm and a protocol do not go together.
+/// Reason why an algorithm and a protocol cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// Copy engines move data; they cannot add.
+    /// Copy engines move data and cannot reduce.
     #[error("copy engines cannot reduce")]
     CopyEnginesCannotReduce,
-    /// Copy engines move data, and there is none.
+    /// Copy engines move data, and the collective has none.
     #[error("moves no data that copy engines could copy")]
     NothingToCopy,
-    /// FIFO protocols forward chunk by chunk; one-sided algorithms write into the peers' buffers at once.
+    /// FIFO protocols forward chunk by chunk, while one-sided algorithms write directly into the peers' buffers.
     #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
     NeedsOneSided,
-    /// Ranks do not reach each other's memory.
+    /// Ranks cannot access each other's memory.
     #[error(transparent)]
     NoPeerAccess(#[from] NoPeerAccess),
-    /// It works on symmetric or registered device memory.
+    /// The combination needs symmetric or registered device memory.
     #[error(transparent)]
     BuffersElsewhere(#[from] BuffersElsewhere),
-    /// There is no multicast.
+    /// Multicast is not available.
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
-    /// Switches reach their own NVLink domain only.
+    /// Switches reach only their own NVLink domain.
     #[error("needs all ranks in one NVLink domain; nvls_tree joins several")]
     NeedsOneDomain,
-    /// Its trees are between NVLink domains.
+    /// The trees connect NVLink domains, and there is only one.
     #[error("has trees between NVLink domains, and there is one")]
     NeedsDomains,
-    /// The switch operations have one implementation.
+    /// Multicast operations are implemented for one protocol only.
     #[error("goes through the switches with protocol simple only")]
     NeedsSimple,
-    /// Hosts are its levels.
+    /// The algorithm's levels are hosts, and there is only one.
     #[error("has levels of hosts, and there is one host")]
     NeedsHosts,
-    /// Copy engines are driven in one step: every copy is queued before any arrives.
+    /// Copy engines run in one step: every copy is queued before any arrives.
     #[error("passes on what arrived, and copy engines are driven in one step")]
     NeedsThreads,
-    /// The one-sided protocols have no implementation of pipelined chains.
+    /// The one-sided protocols do not implement pipelined chains.
     #[error("is a pipeline over FIFO slots")]
     NeedsFifo,
 }
 
-/// Whether an algorithm runs over a protocol for a collective: the one table of combinations.
+/// Checks if an algorithm runs over a protocol for a collective. This is the only table of combinations.
 ///
 /// # Errors
-/// The reason why not.
+/// Returns the reason if the combination is not possible.
 pub fn combination(
     algorithm: Algorithm,
     protocol: Protocol,
@@ -171,11 +173,11 @@ pub fn combination(
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
     let device_memory = matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine)
         || matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
-    // The flags of a barrier are nobody's buffers.
+    // The flags of a barrier are not in user buffers.
     if device_memory && collective != Collective::Barrier {
         abilities.buffers?;
     }
-    // Without peer access the driver still copies between GPUs, through host memory; MIG instances it leaves apart.
+    // Without peer access the driver still copies between GPUs through host memory, except for MIG instances.
     match (protocol, abilities.peers) {
         (Protocol::Symmetric, Err(why)) | (Protocol::CopyEngine, Err(why @ NoPeerAccess::Mig)) => {
             return Err(why.into());
@@ -199,7 +201,7 @@ pub fn combination(
         },
         (Algorithm::Nvls | Algorithm::NvlsTree, _) => Err(Mismatch::NeedsSimple),
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
-        // What arrived is passed on, and that takes somebody who waits for it.
+        // Forwarding received data needs threads that wait for it.
         (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
         (
             Algorithm::Ring
@@ -227,7 +229,8 @@ pub fn combination(
     }
 }
 
-/// Protocols over which a search within a restriction tries an algorithm for a collective; none where it does not try the algorithm.
+/// Protocols over which a search within a restriction tries an algorithm for a collective; none if the algorithm is
+/// excluded.
 pub(crate) fn protocols(
     collective: Collective,
     algorithm: Algorithm,
@@ -243,13 +246,12 @@ pub(crate) fn protocols(
     })
 }
 
-/// The smallest call for which a search tries so many blocks of kernels that are made of schedules.
+/// Minimum message size for which a search tries `blocks` thread blocks of a generated kernel.
 pub(crate) fn least_bytes(blocks: u16) -> Bytes {
     if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * ENOUGH_FOR_A_BLOCK.0) }
 }
 
-/// Channel counts that a search tries for a call of a software where none is given; of the greatest ones only as many as small calls
-/// can fill.
+/// Default channel counts of a search for a call; the largest counts are limited by the message size.
 pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16] {
     let of_kernels = CHANNELS_OF_KERNELS.partition_point(|&blocks| least_bytes(blocks) <= bytes);
     match software {
@@ -258,7 +260,7 @@ pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16]
     }
 }
 
-/// All strategies of a software for a collective of so many bytes within a restriction, in a fixed order.
+/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(
     collective: Collective,
@@ -270,9 +272,9 @@ pub fn candidates(
     for algorithm in Algorithm::ALL {
         for protocol in protocols(collective, algorithm, abilities, restriction) {
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
-                // Signals of a barrier are not divided.
+                // The signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
-                // Copies take whichever engine is free, on however many channels.
+                // Copies use any free engine, for any number of channels.
                 (Protocol::CopyEngine, []) => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) => channel_counts(software, bytes),
@@ -290,7 +292,7 @@ pub fn candidates(
     found
 }
 
-/// What goes together for a collective, an algorithm each: `ring (ll, ll128, simple, symmetric)`.
+/// Returns the possible combinations for a collective, one string per algorithm: `ring (ll, ll128, simple, symmetric)`.
 #[must_use]
 pub fn possible(collective: Collective, abilities: &Abilities) -> Vec<String> {
     let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));
@@ -309,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// The most channels that are tried for all_reduce on two GPUs.
+    /// Maximum number of channels that are tried for all_reduce on two GPUs.
     fn most(software: Software, bytes: u64) -> Option<u16> {
         let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_kernels_have_enough_to_do() {
+    fn large_block_counts_need_large_calls() {
         let sizes = [1024, (2 << 20) - 1, 2 << 20, 4 << 20, 1 << 30];
         assert_eq!(sizes.map(|bytes| most(Software::Kernels, bytes)), [32, 32, 64, 128, 128].map(Some));
         assert_eq!(sizes.map(|bytes| most(Software::Nccl, bytes)), [32; 5].map(Some));
