@@ -1,4 +1,5 @@
-//! The bound on fabrics of 16 to 65,536 GPUs: reading it off the routes, and then the searches for all collectives.
+//! Benchmark of the lower bounds on fabrics of 16 to 65,536 GPUs: reading the routes, and the searches for all
+//! collectives.
 //!
 //! `cargo bench -p fabricast-planner --bench bound`
 #![allow(missing_docs, clippy::panic)] // criterion's macros make functions; a preset that does not load stops the run

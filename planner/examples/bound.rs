@@ -1,10 +1,11 @@
-//! How long bounds take to work out, and what that of all_gather is: boxes of 8 A100 joined by 25 GB/s a GPU, and others.
+//! Run time of the lower bounds, and the bound of all_gather: hosts of 8 A100 with 25 GB/s of network per GPU, and
+//! others.
 //!
 //! ```text
 //! cargo run --release -p fabricast-planner --example bound
 //! ```
 //!
-//! Beside it, what ForestColl's own Python takes for its optimum on the same fabrics, as published (Zhao et al., arXiv
+//! For comparison, the published run time of ForestColl's Python implementation on the same fabrics (Zhao et al., arXiv
 //! 2402.06787: 0.24 s for 16 GPUs and 12.6 s for 128, on another machine).
 #![allow(clippy::print_stdout, missing_docs)] // a program for people
 
@@ -17,10 +18,10 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
 
-/// Of so many, the fastest run is shown: the machine may be shared.
+/// Number of runs, of which the fastest is reported: the machine may be shared.
 const REPEATS: usize = 5;
 
-/// Presets, hosts, networks, and what ForestColl's Python takes there, in seconds.
+/// Preset, hosts, network, and ForestColl's run time in seconds.
 const CASES: [(&str, u32, &str, Option<f64>); 9] = [
     ("dgx-a100", 2, "rail,nic=200Gb/s", Some(0.24)),
     ("dgx-a100", 16, "rail,nic=200Gb/s", Some(12.6)),
@@ -35,7 +36,7 @@ const CASES: [(&str, u32, &str, Option<f64>); 9] = [
 
 const BYTES: Bytes = Bytes(1 << 30);
 
-/// Times of one run, in seconds: reading the routes, all_gather, the other collectives after it.
+/// Times of one run in seconds (reading the routes, all_gather, the other collectives after it), and the bound.
 struct Run {
     read: f64,
     all_gather: f64,

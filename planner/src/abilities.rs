@@ -1,82 +1,83 @@
-//! What a fabric lets strategies do: its hosts, and whether its switches combine and copy.
+//! Capabilities of a fabric that strategies depend on: hosts, peer access, buffer placement, and in-switch reduction
+//! and multicast.
 
 use fabricast_topologies::route::{BufferPlace, PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId, fabric::NodeKind};
 
 use crate::bound::InNetwork;
 
-/// How many hosts the ranks are on.
+/// Number of hosts that the ranks occupy: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hosts {
-    /// One.
+    /// All ranks share one host.
     One,
-    /// Several.
+    /// Ranks span several hosts.
     Several,
 }
 
 impl Hosts {
-    /// Of so many ranks, so many a host.
+    /// Classifies `ranks` ranks at `ranks_per_node` per host; 0 ranks per node means one host.
     #[must_use]
     pub fn of(ranks: u32, ranks_per_node: u32) -> Self {
         if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
     }
 }
 
-/// Why there is no multicast.
+/// Reason why multicast is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMulticast {
-    /// It was switched off.
+    /// In-network reduction and multicast are switched off.
     #[error("needs reduction and multicast in the switches, which is switched off")]
     SwitchedOff,
-    /// Peer access is off, and multicast objects are peers' memory.
+    /// Peer access is off. Multicast objects are mapped peer memory.
     #[error("needs peer access, which is switched off")]
     NoPeerAccess,
-    /// Some rank has no NVSwitch.
+    /// A rank has no NVSwitch.
     #[error("needs an NVSwitch at every rank")]
     NoSwitch,
-    /// The switches only forward.
+    /// An NVSwitch forwards only; it cannot reduce or multicast.
     #[error("needs NVSwitches that reduce and multicast, which these do not")]
     OnlyForwards,
-    /// Ranks share a device, or domains are not equal stretches of ranks.
+    /// Ranks share a device, or the NVLink domains are not equal consecutive ranges of ranks.
     #[error("needs NVLink domains of equally many ranks, numbered one after the other, a GPU each")]
     Uneven,
 }
 
-/// Why some ranks do not reach the memory of others on their host.
+/// Reason why ranks cannot access the memory of peers on their host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPeerAccess {
-    /// It was switched off.
+    /// Peer access is switched off.
     #[error("needs peer access, which is switched off")]
     SwitchedOff,
-    /// MIG instances reach nobody's memory, and nobody reaches theirs.
+    /// A rank is a MIG instance; MIG instances have no peer access in either direction.
     #[error("needs peer access, which MIG instances do not have")]
     Mig,
 }
 
-/// Buffers lie in other memory than that of the ranks' own devices.
+/// Error for buffers that are not in the memory of each rank's own device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs buffers in the memory of each rank's own GPU")]
 pub struct BuffersElsewhere;
 
-/// What strategies may use of a fabric.
+/// Capabilities of a fabric for a given placement of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Hosts of the ranks.
+    /// Number of hosts that the ranks occupy.
     pub hosts: Hosts,
-    /// Whether ranks of a host read and write each other's memory.
+    /// `Ok` if the ranks of a host can read and write each other's memory.
     pub peers: Result<(), NoPeerAccess>,
-    /// Whether buffers lie in the memory of the ranks' own devices.
+    /// `Ok` if buffers are in the memory of the ranks' own devices.
     pub buffers: Result<(), BuffersElsewhere>,
-    /// Ranks in each NVLink domain whose switches combine and copy, which are numbered one after the other.
+    /// Ranks in each NVLink domain whose switches reduce and multicast. Domains are consecutive ranges of ranks.
     pub multicast: Result<u32, NoMulticast>,
-    /// Ranks in all.
+    /// Total number of ranks.
     pub ranks: u32,
-    /// NICs of a host; 0 where hosts are not joined by NICs.
+    /// NICs per host; 0 if all ranks are in one NVLink island.
     pub nics_per_host: u32,
 }
 
 impl Abilities {
-    /// Of the ranks placed on these devices.
+    /// Determines the capabilities of the ranks on the devices of `placement`.
     #[must_use]
     pub fn of(
         fabric: &Fabric,
@@ -113,14 +114,14 @@ impl Abilities {
         }
     }
 
-    /// Ranks of a multicast team; 0 where there is none.
+    /// Ranks of a multicast team; 0 if multicast is not available.
     #[must_use]
     pub fn ranks_per_team(&self) -> u32 {
         self.multicast.unwrap_or(0)
     }
 }
 
-/// NICs of the first rank's host, where the network joins ranks to others.
+/// NICs of the first rank's host; 0 if all ranks are in one island and need no network.
 fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> u32 {
     let Some(&first) = placement.first() else { return 0 };
     let (island, host) = (router.island_of(first), fabric.node(first).host);
@@ -131,7 +132,7 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
     nics.count() as u32
 }
 
-/// Ranks of each domain: stretches of ranks that hang on the same NVSwitches.
+/// Ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same NVSwitches.
 fn domains(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
     let mut sizes: Vec<u32> = Vec::new();
     let mut before: Vec<NodeId> = Vec::new();

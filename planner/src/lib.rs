@@ -1,15 +1,16 @@
-//! Algorithms, strategies, bounds, and the plan.
+//! Algorithms, strategies, lower bounds, and plans for collective communication.
 //!
-//! This crate owns the generators that write schedules ([`algorithm`], a file each), the strategies made of them
-//! ([`strategy`], with the one table of which combinations exist), what no schedule can beat ([`bound`]), and the
-//! search that picks ([`plan`]), and plans as the files that libraries load ([`export`]); jobs ([`job`]), the time of
-//! a training step ([`step`]) and of answers ([`serve`]), and studies of machines for them ([`study`]).
+//! This crate contains the generators that write schedules ([`algorithm`], one file each), strategies and the table of
+//! valid combinations ([`strategy`]), lower bounds on completion time ([`bound`]), the search for the best strategy
+//! ([`plan`]), and plans in the file formats that libraries load ([`export`]). It also covers jobs ([`job`]), the time
+//! of a training step ([`step`]), inference serving ([`serve`]), and studies of machines for them ([`study`]).
 //!
-//! It never predicts the time of communication by formula: every price is a simulation. It never reads files or talks to GPUs.
+//! Communication time is never predicted by a formula; every time comes from a simulation. The crate never reads files
+//! or accesses GPUs.
 //!
 //! ```text
 //! Fabric, Profile, sizes ─► strategy::candidates ─► algorithm::generator ─► sim::simulate ─► Plan
-//!                                    bound::Bounds discards what cannot win ┘
+//!                              bound::Bounds prunes what cannot be best ┘
 //! ```
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a job calls, and how often: the sizes and weights of a plan for it.
+//! Calls of a job and their frequencies, which are the sizes and weights of a plan for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use crate::serve;
 use crate::step::{self, Exchange, Machine, OwnChoice, Simulated, StepCall, TimeError};
 use crate::trace::Trace;
 
-/// The same call of groups that lie alike on the fabric.
+/// Identical call by groups with equivalent placements on the fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeated {
-    /// What is called.
+    /// The collective.
     pub collective: Collective,
-    /// Its size: the larger buffer, as nccl-tests counts.
+    /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
-    /// The devices of the first of the groups.
+    /// Devices of the first group.
     pub devices: Vec<NodeId>,
-    /// Groups that call it.
+    /// Number of groups that make the call.
     pub groups: usize,
-    /// How often a group does, in the mean.
+    /// Mean number of calls per group.
     pub each: f64,
 }
 
-/// A call with its plan.
+/// Call with its plan.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// How often it occurs.
+    /// The call and its frequency.
     pub repeated: Repeated,
-    /// What is picked for it, and what the library would choose.
+    /// Best strategy for the call, and the library's choice.
     pub row: Row,
 }
 
-/// Collective, ranks, then how many ranks of a group are on each of its NVLink domains: `8`, `2 2`.
+/// Collective, number of ranks, ranks of the group on each NVLink domain (`8`, `2 2`), and bytes.
 type Alike = (Collective, usize, Vec<usize>, Bytes);
 
-/// The ranks of each.
+/// Ranks of each group.
 type Groups = Vec<Arc<[u32]>>;
 
-/// The calls of a trace by collective, group and size.
+/// Returns the calls of a trace by collective, group placement and size.
 #[must_use]
 pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
     let mut found: BTreeMap<Alike, (Repeated, Groups)> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
         let key = (call.collective, call.group.len(), spread.into_values().collect(), call.bytes);
         let first = Repeated { collective: call.collective, bytes: call.bytes, devices, groups: 0, each: 0.0 };
         let (repeated, known) = found.entry(key).or_insert_with(|| (first, Groups::new()));
-        // Of all groups together, until all are known.
+        // Total over all groups, until all groups are known.
         repeated.each += 1.0;
         if !known.contains(&call.group) {
             known.push(Arc::clone(&call.group));
@@ -72,10 +72,11 @@ pub fn of_trace(trace: &Trace, simulated: &Simulated<'_>) -> Vec<Repeated> {
     found.into_values().map(of).collect()
 }
 
-/// The calls of a job's step, with how the job is divided: as it says, or as is found best. Of a trace as [`of_trace`].
+/// Returns the calls of a job's step and its parallelism layout, which is given or the best one found. For a trace, see
+/// [`of_trace`].
 ///
 /// # Errors
-/// [`TimeError`]: a job that cannot be on these ranks.
+/// Returns [`TimeError`] if the job cannot run on these ranks.
 pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<Repeated>), TimeError> {
     let ranks = machine.ranks.len() as u32;
     let (layout, calls) = match job {
@@ -110,7 +111,7 @@ pub fn of_job(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<R
     Ok((Some(layout), of_step(&layout, &calls, machine.simulated)))
 }
 
-/// Calls of the same groups and size are one, whenever they happen: by dimension, collective and size.
+/// Merges calls of the same groups and size at any time, by dimension, collective and size.
 fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Vec<Repeated> {
     let mut found: Vec<(Exchange, Repeated)> = Vec::new();
     for call in calls {
@@ -128,10 +129,10 @@ fn of_step(layout: &Layout, calls: &[StepCall], simulated: &Simulated<'_>) -> Ve
     found.into_iter().map(|(_, repeated)| repeated).collect()
 }
 
-/// A plan for calls, on all threads of the current pool.
+/// Plans calls on all threads of the current pool.
 ///
 /// # Errors
-/// [`PlanError`]: a call that nothing can be planned for.
+/// Returns [`PlanError`] for a call without a plan.
 pub fn weighed(
     calls: Vec<Repeated>,
     simulated: &Simulated<'_>,
@@ -158,7 +159,7 @@ mod tests {
     use crate::trace::read_table;
 
     #[test]
-    fn groups_that_lie_alike_are_counted_together() {
+    fn calls_of_equivalent_groups_are_merged() {
         let fabric = load(&FabricRequest { nodes: Some(2), ..FabricRequest::of("hgx-h100") }).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
@@ -170,9 +171,10 @@ mod tests {
         assert_eq!(found, [(1, 1, 5.0), (1, 2, 10.0), (2, 1, 1.0)]);
     }
 
-    /// Four layers and two micro-batches of tensor pairs, forward and backward, are one call; copies reduce their gradients once.
+    /// Calls of four layers and two micro-batches of tensor-parallel pairs, forward and backward, are merged; replicas
+    /// reduce their gradients once.
     #[test]
-    fn calls_of_a_step_are_counted_together() {
+    fn calls_of_a_step_are_merged() {
         let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::ideal();
@@ -190,10 +192,10 @@ mod tests {
         assert_eq!(layout.unwrap().degrees.data, 4);
         let found: Vec<_> = mix.iter().map(|one| (one.collective, one.devices.len(), one.groups, one.each)).collect();
         let all = Collective::AllReduce;
-        // Two calls of a layer each way, and those of words and scores.
+        // Two calls per layer in each direction, and those of the embedding and the logits.
         assert_eq!(found, [(all, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all, 4, 2, 1.0)]);
         assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
-        // Words are looked up on the first of two stages and scored on the last; half of the layers are on each.
+        // The embedding is on the first of two stages and the logits on the last; each stage has half of the layers.
         let (_, mix) = of_job(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
         let tensor = mix.iter().find(|one| one.collective == all && one.bytes == Bytes(2 * 512 * 1024)).unwrap();
         assert_eq!((tensor.groups, tensor.each), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));

@@ -1,5 +1,5 @@
-//! Whatever is possible with a failure is possible without it: no failed or slower link, lost NIC or lost GPU of others makes a bound
-//! or the fastest candidate better.
+//! Monotonicity under failures: no failed or slowed link, lost NIC or lost idle GPU improves a bound or the fastest
+//! candidate.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test binary: it states expectations
 
@@ -23,12 +23,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// What a machine is made from.
+/// Recipe for a test machine.
 #[derive(Clone, Debug)]
 enum Machine {
-    /// A preset of which some GPUs are in use, on a network where there are several hosts.
+    /// Preset with some GPUs in use; with several hosts, on a network.
     Preset { name: &'static str, nodes: u32, gpus: u32, network: &'static str },
-    /// GPUs of one host, some joined by NVLinks of some width, each on PCIe below one of two CPUs.
+    /// GPUs of one host, some joined by NVLinks of various bandwidths, each on PCIe below one of two CPUs.
     Mesh { gpus: u32, links: Vec<(Index, Index, u32)> },
 }
 
@@ -88,7 +88,7 @@ fn machines() -> impl Strategy<Value = Machine> {
     prop_oneof![3 => one, 1 => grace, 3 => several, 3 => mesh]
 }
 
-/// What befalls a machine.
+/// Failure of a machine.
 #[derive(Clone, Debug)]
 enum Harm {
     Link(Index),
@@ -98,7 +98,7 @@ enum Harm {
 }
 
 impl Harm {
-    /// The machine after it, and its name; none where it has nothing of the kind.
+    /// Returns the machine after the failure and the name of the failed part; `None` if it has no such part.
     fn done_to(&self, fabric: &Fabric) -> Option<(Fabric, String)> {
         let devices = |is: &dyn Fn(NodeId) -> bool| -> Vec<String> {
             fabric.nodes().filter(|&(id, _)| is(id)).map(|(_, node)| node.id.to_string()).collect()
@@ -137,7 +137,7 @@ fn bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Picos {
     let ranks = fabric.gpus().len() as u32;
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let router = Router::new(fabric, RouteOptions::default());
-    // An all_to_all is bounded by the cut that is slowest for an all_gather too, and which one that is a slow link may change.
+    // The bound of all_to_all also uses the slowest cut of an all_gather, and a slow link may change which cut that is.
     let bounds = match collective {
         Collective::AllToAll => Bounds::of_parts(fabric, &router, fabric.gpus(), 0),
         _ => Bounds::new(fabric, &router, fabric.gpus(), 0),
@@ -145,20 +145,21 @@ fn bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Picos {
     bounds.of(&call).time
 }
 
-/// Whether all ranks still reach each other.
+/// Returns true if all ranks can still reach each other.
 fn is_joined(fabric: &Fabric) -> bool {
     Router::new(fabric, RouteOptions::default()).unreachable_pairs(fabric.gpus(), 1).is_empty()
 }
 
-/// By how much sooner a first byte may come after a failure: routes prefer fewer hops between hosts, and NVLink to PCIe, to lower
-/// latency, so that a GPU that cannot send through its neighbour any more takes its own NIC, a few hundred nanoseconds nearer.
+/// Possible gain of the first byte by a failure. Routes prefer fewer hops between hosts, and NVLink to PCIe, over lower
+/// latency, so a GPU that can no longer send through its neighbour may use its own NIC, a few hundred nanoseconds
+/// nearer.
 const FIRST_BYTE: Picos = Picos(1_000_000);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn bounds_never_improve_by_a_failure(machine in machines(), harm in harms()) {
+    fn failures_never_improve_bounds(machine in machines(), harm in harms()) {
         let fabric = machine.build();
         let Some((broken, name)) = harm.done_to(&fabric) else { return Ok(()) };
         prop_assume!(is_joined(&fabric) && is_joined(&broken));
@@ -171,7 +172,7 @@ proptest! {
     }
 }
 
-/// What the transfers of the chain that ends a call last wait for others with which they share links.
+/// Time that the transfers of a call's critical path wait for others because of shared links.
 fn sharing(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> Picos {
     let (router, profile) = (Router::new(fabric, RouteOptions::default()), Profile::named(profile).unwrap());
     let per_host = fabric.most_on_a_host(fabric.gpus());
@@ -185,7 +186,7 @@ fn sharing(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> 
     timeline.unwrap().costs.sharing()
 }
 
-/// A picosecond for each transfer of the longest chain here, which has fewer.
+/// One picosecond for each transfer of a critical path here, which is shorter.
 const ROUNDINGS: Picos = Picos(1000);
 
 /// All candidates of a plan with their times.
@@ -218,7 +219,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn fastest_candidates_never_improve_by_a_failure(
+    fn failures_never_improve_the_fastest_candidate(
         machine in machines(),
         harm in harms(),
         collective in select(COLLECTIVES.to_vec()),
@@ -232,7 +233,8 @@ proptest! {
             times.into_iter().min_by_key(|&(_, time)| time)
         };
         let (Some((before, healthy)), Some((after, left))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
-        // Where GPUs relay for others (meshes), flows of the same algorithm may share a link otherwise, as below.
+        // Where GPUs relay for others (meshes), flows of the same algorithm may share links differently after a
+        // failure, as below.
         let relays = Router::new(&fabric, RouteOptions::default()).has_relays();
         let allowed = FIRST_BYTE + Picos(healthy.0 / 1000);
         let shared = match relays && healthy > left + allowed {
@@ -249,11 +251,11 @@ proptest! {
         );
     }
 
-    /// A fixed algorithm gains by a failure only where flows that share a link share it otherwise after it: no more than the chain that
-    /// ended last had waited for others. (Without that its transfers took what their links take, and no route is better after a
-    /// failure.) A picosecond for each of its transfers is what roundings move.
+    /// A fixed algorithm gains by a failure only if flows share links differently after it, and at most by the time
+    /// that its critical path waited for other flows. (Otherwise its transfers take as long as their links need, and a
+    /// failure improves no route.) Rounding adds up to a picosecond per transfer.
     #[test]
-    fn algorithms_gain_by_a_failure_through_sharing_alone(
+    fn failures_improve_an_algorithm_only_through_link_sharing(
         machine in machines(),
         harm in harms(),
         collective in select(COLLECTIVES.to_vec()),
@@ -283,14 +285,14 @@ proptest! {
     }
 }
 
-/// Two hosts of eight GPUs whose links to the network are their own; the first GPU of the first host has none.
+/// Two hosts of eight GPUs with a NIC link each; the first GPU of the first host has none.
 #[test]
-fn a_host_with_a_dead_nic_works_through_its_other_nics() {
+fn host_with_a_dead_nic_uses_its_other_nics() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/synthesis/h100-2x8-nic-dead.toml");
     let fabric = load(&FabricRequest::of(file)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     assert!(router.unreachable_pairs(fabric.gpus(), usize::MAX).is_empty());
-    // In by one neighbour, out by one: as many as it would have itself.
+    // In and out through one neighbour, at the full rate of a NIC.
     let [dead, peer] = ["g0_0", "g1_0"].map(|id| fabric.find(id).unwrap());
     let gbps = |path: fabricast_topologies::route::Path| path.bandwidth.unwrap().gbps();
     for (from, to) in [(dead, peer), (peer, dead)] {
@@ -303,7 +305,7 @@ fn a_host_with_a_dead_nic_works_through_its_other_nics() {
     assert!(bound(&fabric, Collective::AllReduce, Bytes(1 << 26)) <= best.iter().map(|&(_, time)| time).min().unwrap());
 }
 
-/// Whatever network joins two hosts, one without its first NIC, or the NIC without its cable, is planned.
+/// Two hosts can be planned on every network if one has lost its first NIC or that NIC's cable.
 #[test]
 fn lost_nics_are_planned_on_every_network() {
     for network in ["rail", "rail,tiers=1", "fat_tree", "dragonfly", "torus"] {
@@ -331,9 +333,9 @@ fn lost_nics_are_planned_on_every_network() {
     }
 }
 
-/// Two GPUs of eight whose xGMI is cut: the six others, which take no part and are AMD's, carry nothing for them.
+/// If the direct link of two GPUs is cut, idle GPUs do not relay for them.
 #[test]
-fn idle_gpus_do_not_stand_in_for_a_broken_link() {
+fn idle_gpus_do_not_relay_for_a_failed_link() {
     for (name, gpus) in [("mi300x", 2), ("dgx-v100", 2), ("gh200", 2), ("mi300x", 8), ("dgx-v100", 8), ("gh200", 4)] {
         let fabric = Machine::Preset { name, nodes: 1, gpus, network: "" }.build();
         let cut: Vec<LinkId> = fabric
@@ -344,7 +346,8 @@ fn idle_gpus_do_not_stand_in_for_a_broken_link() {
         let broken = fabric.without_links(&cut);
         let bytes = Bytes(256 << 20);
         assert!(bound(&fabric, Collective::AllReduce, bytes) <= bound(&broken, Collective::AllReduce, bytes), "{name}");
-        // At nominal rates: a profile that reaches more of PCIe than of xGMI finds 63 GB/s of the one wider than 64 of the other.
+        // With the ideal profile only: one that reaches a larger part of PCIe than of xGMI finds 63 GB/s of PCIe faster
+        // than 64 GB/s of xGMI.
         let time = |fabric: &Fabric| candidates(fabric, "ideal", Collective::AllReduce, bytes).unwrap();
         let left = time(&broken);
         for (candidate, before) in time(&fabric) {

@@ -1,20 +1,24 @@
-//! Barriers: no rank goes on before every rank has come. Nothing but signals; what a signal costs is the protocol's step and
-//! the latency of the way.
+//! Barriers: no rank continues before every rank has arrived. They consist of signals only; a signal costs a protocol
+//! step plus the latency of its route.
 //!
-//! - **Dissemination**: in round k a rank signals the one 2ᵏ on, and goes on to the next round when it has been signalled
-//!   by the one 2ᵏ before: ⌈log2 n⌉ rounds for any number of ranks, each of n signals.
-//! - **One-shot**: every rank sets a flag at every other, and waits for n − 1: one step of n(n − 1) signals.
-//! - **Tree**: signals up a binomial tree to rank 0, and down again: twice its depth, the most bits of a number below n;
-//!   2(n − 1) signals. **Linear**: the same over a tree of one level ([`super::linear`]): two steps.
-//! - **Recursive doubling**: in round k a rank and the one 2ᵏ places away signal each other: log2 n rounds, and two more where
-//!   ranks beyond a power of two are guests ([`super::places`]), who signal their neighbour first and are signalled last.
+//! - **Dissemination**: in round k a rank signals the rank 2ᵏ after it, and starts the next round once the rank 2ᵏ
+//!   before it has signalled. ⌈log2 n⌉ rounds for any number of ranks, n signals each.
+//! - **One-shot**: every rank sets a flag at every other rank and waits for n − 1 flags. One step, n(n − 1) signals.
+//! - **Tree**: signals travel up a binomial tree to rank 0 and back down. The number of steps is twice the depth, which
+//!   is the largest number of one bits in a rank below n; 2(n − 1) signals. **Linear** uses a tree of one level
+//!   ([`super::linear`]): two steps.
+//! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. log2 n rounds, plus two
+//!   if there are ranks beyond a power of two (guests, [`super::places`]), which signal their neighbour first and are
+//!   signalled last.
 //!
-//! A step takes latency L on links of equal latency. Channels beyond the first have nothing to do. Per rank ⌈log2 n⌉ + 1
-//! runs, one-shot a run for each host and one more, trees one for each neighbour and two more, doubling three more.
+//! A step needs latency L on links of equal latency. Only the first channel is used. Runs per rank: ⌈log2 n⌉ + 1 for
+//! dissemination, one per host plus one for one-shot, one per neighbour plus two for trees, at most log2 n + 3 for
+//! doubling.
 //!
-//! Sources: Hensgen, Finkel, Manber, *Two algorithms for barrier synchronization*, Int. J. Parallel Programming 17(1), 1988
-//! (dissemination); Mellor-Crummey, Scott, *Algorithms for scalable synchronization on shared-memory multiprocessors*,
-//! ACM TOCS 9(1), 1991, §3 (flags, trees); Open MPI 5.0 ompi/mca/coll/base/coll_base_barrier.c (linear, doubling); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
+//! Sources: Hensgen, Finkel, Manber, *Two algorithms for barrier synchronization*, Int. J. Parallel Programming 17(1),
+//! 1988 (dissemination); Mellor-Crummey, Scott, *Algorithms for scalable synchronization on shared-memory
+//! multiprocessors*, ACM TOCS 9(1), 1991, §3 (flags, trees); Open MPI 5.0 ompi/mca/coll/base/coll_base_barrier.c
+//! (linear, doubling); NCCL 2.28 src/include/nccl_device/impl/lsa_barrier__funcs.h (flags at every peer).
 
 use fabricast_sim::schedule::{Dependency, Generate, Header, Layout, Program, Rank, Symmetry};
 
@@ -26,14 +30,14 @@ use super::rooted::Tree;
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
-/// A barrier.
+/// Schedule generator of a barrier.
 pub(super) struct Barrier {
     header: Header,
     pattern: Pattern,
     symmetry: Symmetry,
 }
 
-/// Who signals whom.
+/// Signalling pattern of a barrier.
 #[derive(Clone, Copy, Debug)]
 enum Pattern {
     Dissemination,
@@ -86,8 +90,8 @@ impl Barrier {
         program.push(at.wait(1), &flags.collect::<Vec<_>>());
     }
 
-    /// Run 0 of every rank joins what came from its children, run 1 signals the parent (none at the root), and the others
-    /// the children.
+    /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (empty at the
+    /// root), and the following runs signal the children.
     fn over(tree: &dyn Tree, at: Lane, program: &mut Program) {
         let children = tree.children(at.rank);
         let come = children.iter().map(|&child| Dependency::on(Rank(child), 1, 0));
@@ -104,7 +108,8 @@ impl Barrier {
         program.push(at.wait(1), &[told]);
     }
 
-    /// A run for each step, empty where the rank has none: a guest's first and a host's last, exchanges between.
+    /// Writes recursive doubling: one run per step, empty where the rank does not take part. A guest signals in the
+    /// first step and its stand-in in the last; the steps between are pairwise exchanges.
     fn doubling(places: Places, at: Lane, program: &mut Program) {
         let steps = places.bits() + 2 * u32::from(places.has_guests());
         let mut awaited: Vec<Dependency> = Vec::new();
@@ -118,7 +123,7 @@ impl Barrier {
                 Phase::Leave => (places.guest(at.rank), places.stand_in(at.rank)),
             };
             program.push(to.map_or(at.wait(0), |to| at.signal(to)), if to.is_some() { &awaited } else { &[] });
-            // A rank goes on when it has sent its signal and got its partner's.
+            // A rank continues once it has sent its signal and received its partner's.
             if to.is_some() {
                 awaited = vec![Dependency::on(at.rank(), step, 0)];
             }

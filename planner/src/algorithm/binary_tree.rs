@@ -1,25 +1,26 @@
-//! A binary tree, level by level: broadcast and reduce in ⌊log₂ n⌋ steps, of two messages each at most.
+//! Binary tree filled level by level: broadcast and reduce in ⌊log₂ n⌋ steps of at most two messages each.
 //!
-//! Places are numbered from the root, those of level l from 2ˡ − 1 on. Place p of level l has the children p + 2ˡ and
-//! p + 2·2ˡ, as far as there are such, and sends to both at once; a broadcast moves 2 buffers out of a rank at most. Equal
-//! links of latency L and bandwidth B, one chunk: a level whose ranks have two children takes L + 2·bytes/B, one of single
-//! children L + bytes/B; with d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the last level, d·L + (2(d−1) + (2 if 2m > 2ᵈ, or
-//! else 1))·bytes/B. A reduce goes the other way; of a full tree, n = 2ᵏ − 1, it takes the same. Chunks follow one another.
-//! Per rank and lane a run for each child; of a reduce at least one.
+//! Places are numbered from the root; level l starts at place 2ˡ − 1. Place p of level l has the children `p + 2ˡ` and
+//! `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out of a rank. On
+//! equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children needs L + 2·bytes/B,
+//! and a level of single children needs L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the last level, the
+//! total is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite direction; over a full tree,
+//! n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per child, and at least one for
+//! a reduce.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_tree, fan-out 2), coll_base_bcast.c,
 //! coll_base_reduce.c.
 
 use super::rooted::Tree;
 
-/// The binary tree.
+/// Binary tree over `ranks` places, filled level by level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BinaryTree {
     pub(super) ranks: u32,
 }
 
 impl BinaryTree {
-    /// Places of the level of a place.
+    /// Number of places in the level of `place`.
     fn width(place: u32) -> u64 {
         1 << (u64::from(place) + 1).ilog2()
     }
@@ -33,7 +34,7 @@ impl Tree for BinaryTree {
     }
 
     fn parent(&self, place: u32) -> Option<(u32, u32)> {
-        // The first half of a level are first children, the other half second ones.
+        // The first half of a level are first children, the second half second children.
         let width = Self::width(place) as u32;
         let above = width / 2;
         let which = u32::from(place >= width - 1 + above);

@@ -1,10 +1,10 @@
-//! Gather and scatter over a binomial tree: whole subtrees' blocks travel together.
+//! Gather and scatter over a binomial tree, with the blocks of a whole subtree in one message.
 //!
-//! Ranks are counted from the root; place p hangs on p with its lowest set bit cleared. **scatter** sends over distances
-//! 2ᵐ⁻¹, …, 2, 1 what the receiver and its subtree must get, **gather** over 1, 2, … what the sender and its subtree have.
-//! ⌈log2 n⌉ steps; the root sends, or gets, (n−1)/n of the bytes. Equal links of latency L and bandwidth B:
-//! ⌈log2 n⌉·L + (n−1)/n · bytes/B. Against the direct exchange the root has log2 n messages instead of n − 1.
-//! Per rank, lane and loop three runs a step.
+//! Ranks are counted from the root; the parent of place p is p with its lowest set bit cleared. **scatter** sends over
+//! distances 2ᵐ⁻¹, …, 2, 1 the blocks of the receiver and its subtree; **gather** sends over 1, 2, … the blocks of the
+//! sender and its subtree. ⌈log2 n⌉ steps; the root sends or receives (n−1)/n of the bytes. Time on equal links of
+//! latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. The root handles log2 n messages, compared with n − 1 in
+//! the direct exchange. Three runs per rank, lane, loop and step.
 //!
 //! Source: MPICH's binomial scatter and gather; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication
 //! Operations in MPICH*, 2005.
@@ -17,13 +17,13 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Binomial gather and scatter.
+/// Schedule generator of binomial gather and scatter.
 pub(super) struct BinomialBlocks {
     header: Header,
     cut: Cut,
 }
 
-/// Two places of the tree, the child's subtree and the blocks of it: the child's own and the next ones.
+/// Edge of the tree. `blocks` counts the blocks of the child's subtree: its own and the following ones.
 #[derive(Clone, Copy)]
 struct Branch {
     parent: u32,
@@ -46,7 +46,7 @@ impl BinomialBlocks {
         on(place, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// The branch that a rank is at an end of in a step, and whether it is the child.
+    /// The branch that `rank` is an end of in a step, and true if it is the child.
     fn branch(&self, rank: u32, step: u32) -> Option<(Branch, bool)> {
         let ranks = self.header.call.ranks;
         let place = on(rank, ranks - self.header.call.root.0, ranks);
@@ -77,7 +77,7 @@ impl Pattern for BinomialBlocks {
             (true, true) => Buffer::Output,
             (true, false) => Buffer::Input,
         };
-        // A child has its own block apart from those of its subtree.
+        // The child's own block is in a different buffer than those of its subtree.
         let (above, below) = (|walk| Parts::of(at_parent, walk), |walk| Parts::of(Buffer::Scratch, walk));
         let others = branch.blocks - 1;
         if self.gathers() {

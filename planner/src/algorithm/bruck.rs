@@ -1,17 +1,17 @@
-//! Bruck: ⌈log2 n⌉ steps over distances 1, 2, 4, … for any number of ranks.
+//! Bruck's algorithm: ⌈log2 n⌉ steps over distances 1, 2, 4, … for any number of ranks.
 //!
-//! **all_gather.** In step k a rank sends the blocks that it has, its own and the next ones, to the rank 2ᵏ before it; the
-//! last step sends only what is missing. (n−1)/n of the bytes sent by every rank. Equal links of latency L and bandwidth
-//! B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Blocks lie where they belong at once; the rotations of the original are not needed.
-//! Per rank, lane and loop three runs a step.
+//! **all_gather.** In step k a rank sends the blocks that it has, its own and the following ones, to the rank 2ᵏ before
+//! it; the last step sends only the missing blocks. Every rank sends (n−1)/n of the bytes. Time on equal links of
+//! latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Blocks are written directly to their final position, so
+//! the rotations of the original are not needed. Three runs per rank, lane, loop and step.
 //!
-//! **all_to_all.** A block that has j ranks to go hops over 2ᵏ in step k for every bit k of j. About half of the blocks
-//! move in each step: Σ of the blocks with bit k set, for n = 2ᵐ m/2 times the bytes. Equal links:
-//! Σₖ(L + bₖ·bytes/(n·B)), where bₖ numbers are below n with bit k set; for n = 2ᵐ, m·(L + bytes/(2B)). A hop that is
-//! not the last goes to a region of scratch of its step, ⌈log2 n⌉−1 times the bytes in all, since what it would replace is
-//! being sent. The first rotation of the original is left to the addresses, the last to the last hop; in place, the last
-//! hop goes to scratch too, and is copied when all is done. A run per step, loop, and row or column of blocks that go from
-//! one region to another, of the order of √n in all.
+//! **all_to_all.** A block with j ranks to go moves by 2ᵏ in step k for every set bit k of j. About half of the blocks
+//! move in each step, for n = 2ᵐ a total of m/2 times the bytes. Time on equal links: Σₖ(L + bₖ·bytes/(n·B)), where bₖ
+//! is the count of numbers below n with bit k set; for n = 2ᵐ, m·(L + bytes/(2B)). A hop that is not the last writes to
+//! a scratch region of its step (⌈log2 n⌉−1 times the bytes in total), because the block that it would overwrite is
+//! still being sent. The first rotation of the original is done by addressing and the last one by the last hop; in
+//! place, the last hop writes to scratch as well, and a final step copies. One run per step, loop, and row or column of
+//! blocks that move between the same two regions, of the order of √n in total.
 //!
 //! Source: Bruck, Ho, Kipnis, Upfal, Weathersby, *Efficient Algorithms for All-to-All Communications in Multiport
 //! Message-Passing Systems*, IEEE TPDS 1997.
@@ -23,17 +23,17 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Steps for so many ranks: ⌈log2 ranks⌉.
+/// Number of steps for `ranks` ranks: ⌈log2 ranks⌉.
 pub(super) fn steps_of(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }
 
-/// A rank some places on, round all ranks; `by` may be as many as there are.
+/// The rank `by` places after `rank`, modulo `ranks`; `by` may be as large as `ranks`.
 pub(super) fn on(rank: u32, by: u32, ranks: u32) -> u32 {
     ((u64::from(rank) + u64::from(by)) % u64::from(ranks)) as u32
 }
 
-/// Bruck's all_gather.
+/// Schedule generator of Bruck's all_gather.
 pub(super) struct AllGather {
     header: Header,
     cut: Cut,
@@ -84,7 +84,7 @@ impl Generate for AllGather {
     }
 }
 
-/// Bruck's all_to_all.
+/// Schedule generator of Bruck's all_to_all.
 pub(super) struct AllToAll {
     header: Header,
     cut: Cut,
@@ -92,20 +92,20 @@ pub(super) struct AllToAll {
     in_place: bool,
 }
 
-/// Blocks by how far they go: `first, first + step, …`.
+/// Blocks identified by their total distance: `first, first + step, …`.
 #[derive(Clone, Copy)]
 struct Line {
     first: u32,
     step: u32,
     len: u32,
-    /// The step of the hop before; none for the first hop.
+    /// Step of the previous hop; `None` for the first hop.
     before: Option<u32>,
-    /// Whether this hop is the last.
+    /// True if this hop is the last.
     arrives: bool,
 }
 
 impl Line {
-    /// The slots of these blocks in the region of a step.
+    /// The slots of these blocks in the scratch region of a step.
     fn slots(self, region: u32) -> Parts {
         Parts::scratch(region, Walk { base: self.first, start: 0, step: self.step, modulus: 0, stride: 1 })
     }
@@ -124,9 +124,9 @@ impl AllToAll {
         steps_of(self.header.call.ranks)
     }
 
-    /// The blocks that hop in a step: those with the step's bit set, told apart by the bit below it that they hopped over
-    /// last, and by whether a bit above is left. Of each kind rows of equal lower bits or columns of equal higher bits,
-    /// whichever are fewer.
+    /// The blocks that move in a step: those with the step's bit set. They are grouped by the lower bit of their
+    /// previous hop, and by whether a higher bit remains. Each group is split into rows of equal lower bits or columns
+    /// of equal higher bits, whichever gives fewer lines.
     fn lines(&self, exchange: u32) -> Vec<Line> {
         let (ranks, bit) = (self.header.call.ranks, 1u32 << exchange);
         let period = u64::from(bit) * 2;
@@ -151,7 +151,7 @@ impl AllToAll {
         lines
     }
 
-    /// In place: what arrived last in each step, to where it belongs.
+    /// In place: copies the blocks that arrived last in each step to their final position.
     fn copies(&self, rank: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let copies = (0..self.exchanges()).map(|step| {

@@ -1,15 +1,15 @@
-//! Butterfly: reduce_scatter by halving what is left to sum, over distances that grow.
+//! Butterfly reduce_scatter: recursive halving over increasing distances.
 //!
-//! In step k a rank and the one 2ᵏ places away give each other the sums so far of the blocks whose places the other shares its
-//! last k + 1 bits with, and go on with their own: log₂ n steps, (n−1)/n of the bytes sent by every rank. Neighbours exchange
-//! most, far ranks least; recursive halving ([`super::halving_doubling`]) does it the other way round. Partial sums are in
-//! scratch. Equal links of latency L and bandwidth B, n a power of two: log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of
-//! two are guests ([`super::places`]): two steps and twice their input more for who acts for them.
-//! Per rank, lane and loop four runs a step.
+//! In step k a rank and the rank at distance 2ᵏ exchange partial sums: each sends the blocks whose places agree with
+//! the other rank's in the last k + 1 bits, and continues with the rest. log₂ n steps; every rank sends (n−1)/n of the
+//! bytes. Neighbours exchange most and distant ranks least; recursive halving ([`super::halving_doubling`]) has the
+//! opposite order. Partial sums are in scratch. Time on equal links of latency L and bandwidth B, n a power of two:
+//! log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of two are guests ([`super::places`]): two more steps, and twice
+//! the input more for their stand-ins. Four runs per rank, lane, loop and step.
 //!
-//! Source: Träff, *An improved algorithm for (non-commutative) reduce-scatter with an application*, EuroPVM/MPI 2005; Open
-//! MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (butterfly), which mirrors blocks beforehand, so that a
-//! message is one stretch of memory, and of other numbers of ranks swaps them back in the last step.
+//! Source: Träff, *An improved algorithm for (non-commutative) reduce-scatter with an application*, EuroPVM/MPI 2005;
+//! Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (butterfly), which mirrors blocks first so
+//! that a message is contiguous, and for rank counts that are not a power of two swaps them back in the last step.
 
 use fabricast_sim::schedule::{Buffer, Generate, Header, OpKind, Program, Rank, Walk};
 
@@ -18,14 +18,14 @@ use super::places::{Phase, Places};
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Butterfly reduce_scatter.
+/// Schedule generator of the butterfly reduce_scatter.
 pub(super) struct Butterfly {
     header: Header,
     cut: Cut,
     places: Places,
 }
 
-/// Blocks in equal steps.
+/// Blocks at a constant stride, and their number.
 type Blocks = (Walk, u32);
 
 impl Butterfly {
@@ -40,8 +40,8 @@ impl Butterfly {
         self.header.call.ranks - self.places.count()
     }
 
-    /// The blocks of the places that are `place` modulo `every`: of those with a guest, theirs and the guest's, and of the
-    /// others.
+    /// Blocks of the places that are congruent to `place` modulo `every`: the stand-ins' blocks, their guests' blocks,
+    /// and the blocks of places without a guest.
     fn alike(&self, place: u32, every: u32) -> [Blocks; 3] {
         let (guests, first) = (self.guests(), place % every);
         let with_guest = guests.saturating_sub(first).div_ceil(every);
@@ -63,7 +63,7 @@ impl Butterfly {
         Phase::of(step, self.places.bits(), self.places)
     }
 
-    /// Whether a rank has nothing but its input before the exchanges, and a step is the first of them.
+    /// Returns true if exchange `k` is the first and the rank has no guest, so that its input is its only data.
     fn has_input_only(&self, rank: u32, k: u32) -> bool {
         k == 0 && self.places.guest(rank).is_none()
     }

@@ -1,20 +1,21 @@
-//! Several chains that begin at the root: broadcast and reduce for large messages and few ranks.
+//! Several chains that start at the root: broadcast and reduce for large messages and few ranks.
 //!
-//! The other ranks, counted from the root, fall into four chains one after the other, as long as one another but for one rank;
-//! the longest has l = ⌈(n−1)/4⌉. The root sends to the heads of all chains at once (or gets from all), every other rank to the
-//! next of its chain. l steps. Equal links of latency L and bandwidth B: l·L + (l − 1 + min(4, n−1))·bytes/B for one chunk of a
-//! broadcast, and for one of a reduce where all chains are as long. Chunks follow one another. Per rank and lane a run for
-//! each child; of a reduce at least one. One chain is [`super::ring`]'s.
+//! The other ranks, counted from the root, are divided into four consecutive chains whose lengths differ by at most
+//! one; the longest has l = ⌈(n−1)/4⌉ ranks. The root sends to the heads of all chains concurrently (for a reduce,
+//! receives from them), and every other rank sends to the next rank of its chain. l steps. Time on equal links of
+//! latency L and bandwidth B for one chunk: l·L + (l − 1 + min(4, n−1))·bytes/B for a broadcast, and for a reduce if
+//! all chains have the same length. Chunks are pipelined. Runs per rank and lane: one per child, and at least one for a
+//! reduce. A single chain is in [`super::ring`].
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_chain). Its fan-out is 4 where it is set by nobody
-//! (coll_tuned_bcast_algorithm_chain_fanout); its fixed decisions give none, which it takes for one chain.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_chain). The default fan-out is 4
+//! (coll_tuned_bcast_algorithm_chain_fanout); the fixed decision rules pass none, which means one chain.
 
 use super::rooted::Tree;
 
-/// Chains, as far as there are ranks.
+/// Maximum number of chains.
 const CHAINS: u32 = 4;
 
-/// The chains.
+/// Chains over `ranks` places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chains {
     pub(super) ranks: u32,
@@ -25,7 +26,7 @@ impl Chains {
         CHAINS.min(self.ranks - 1)
     }
 
-    /// The first place of a chain; of the chain behind the last, the number of places.
+    /// First place of a chain; for the index after the last chain, the number of places.
     fn head(self, chain: u32) -> u32 {
         let (others, chains) = (self.ranks - 1, self.chains());
         1 + chain * (others / chains) + chain.min(others % chains)

@@ -1,8 +1,8 @@
-//! Going round a ring: what ring and hierarchical have in common.
+//! Traversal of a ring, shared by the ring and hierarchical algorithms.
 //!
-//! In every loop a rank makes the same number of *steps*; at step t it passes on to its successor what its predecessor
-//! gave it at step t − 1. Loops of a lane follow each other: a rank begins the next when it has received everything of
-//! the one before, as a thread block does that executes one after the other.
+//! In every loop each rank makes the same number of *steps*; at step t it forwards to its successor the data that its
+//! predecessor sent at step t − 1. Loops of a lane are sequential: a rank starts a loop once it has received everything
+//! of the previous one, as an NCCL thread block does.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
@@ -18,7 +18,7 @@ pub(super) struct Stage {
     pub(super) steps: u32,
 }
 
-/// Stages without those of no steps, neighbours that do the same as one.
+/// Merges adjacent stages that differ only in their number of steps, and drops empty stages.
 pub(super) fn joined(stages: &[Stage]) -> Vec<Stage> {
     let mut joined: Vec<Stage> = Vec::with_capacity(stages.len());
     for stage in stages.iter().filter(|stage| stage.steps > 0) {
@@ -30,12 +30,12 @@ pub(super) fn joined(stages: &[Stage]) -> Vec<Stage> {
     joined
 }
 
-/// One lane of one rank going round.
+/// One lane of one rank's ring traversal.
 pub(super) struct Circle<'a> {
     pub(super) stages: &'a [Stage],
     pub(super) cut: &'a Cut,
     pub(super) lane: u32,
-    /// The run with which this lane begins, the same on all ranks.
+    /// Number of this lane's first run, equal on all ranks.
     pub(super) first_run: u32,
     pub(super) at: Lane,
     pub(super) next: u32,
@@ -43,20 +43,20 @@ pub(super) struct Circle<'a> {
 }
 
 impl Circle<'_> {
-    /// Steps of one loop.
+    /// Number of steps in one loop.
     pub(super) fn steps(stages: &[Stage]) -> u32 {
         stages.iter().map(|stage| stage.steps).sum()
     }
 
-    /// Runs per lane if `parts` walk arithmetically: the fewer of a run per stage and loop, or one per step over all
-    /// loops.
+    /// Number of runs per lane. If `regular` (parts form an arithmetic walk), the smaller of one run per stage and loop
+    /// and one run per step over all loops.
     pub(super) fn runs(stages: &[Stage], loops: u32, regular: bool) -> u32 {
         let by_loop = (stages.len() as u32).saturating_mul(loops);
         if regular && by_loop <= Self::steps(stages) { by_loop } else { Self::steps(stages) }
     }
 
-    /// Writes the lane. `part` says which part of the buffer the rank passes on at each step; `walk` says the same as a
-    /// walk, where it is one.
+    /// Writes the lane's runs. `part` returns the part of the buffer that the rank forwards at each step; `walk` is the
+    /// equivalent walk, if there is one.
     pub(super) fn write(&self, program: &mut Program, part: impl Fn(u32) -> u32, walk: Option<Walk>) {
         let by_loop = (self.stages.len() as u32).saturating_mul(self.cut.loops);
         match walk {
@@ -83,7 +83,7 @@ impl Circle<'_> {
                 let previous = Rank(self.previous);
                 let within = Dependency::shifted(previous, number, -1);
                 match before {
-                    // The first step of a stage goes on from the last of the stage before.
+                    // The first step of a stage continues from the last step of the previous stage.
                     Some(steps) => {
                         let start = steps as i32 - 1;
                         program.push(run, &[within, Dependency { rank: previous, run: number - 1, start, step: 1 }]);

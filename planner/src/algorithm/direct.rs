@@ -1,15 +1,15 @@
-//! Direct: every rank puts what another must get straight into its output. all_gather, all_to_all, gather, scatter and
-//! send_recv; reduce_scatter is the first shot of [`super::two_shot`]. Pairwise is the same all_to_all with one partner at
-//! a time.
+//! Direct: every rank writes each block straight into the receiver's output. Covers all_gather, all_to_all, gather,
+//! scatter and send_recv; reduce_scatter is the first phase of [`super::two_shot`]. Pairwise is an all_to_all with one
+//! partner at a time.
 //!
-//! **Direct** takes one step. Equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L + bytes/B. All puts of a loop
-//! are under way at once; the chunk of the next loop follows on the same connection right behind the one before.
-//! Per rank and lane one run per host, in several loops one per peer. In place, all_to_all and send_recv go through scratch, because what
-//! arrives would overwrite what is yet to be sent, with a run per peer.
+//! **Direct** has one step. Time on equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L +
+//! bytes/B. All puts of a loop are concurrent; the chunk of the next loop follows the previous one on its connection.
+//! One run per rank, lane and host, or with several loops one per peer. In place, all_to_all and send_recv go through
+//! scratch, because arriving data would overwrite data not yet sent; they need a run per peer.
 //!
-//! **Pairwise** takes n − 1 steps: in step k a rank sends to the one k on and gets from the one k before, and begins the
-//! next step when what it sent has arrived. The last loop's last partner is followed by the next loop's first. With one
-//! loop (n−1)(L + bytes/(n·B)). It loads no port with more than one message at a time.
+//! **Pairwise** has n − 1 steps: in step k a rank sends to the rank k after it and receives from the rank k before it,
+//! and starts the next step once its own message has arrived. The last partner of a loop is followed by the first
+//! partner of the next. With one loop: (n−1)(L + bytes/(n·B)). No port carries more than one message at a time.
 //!
 //! Sources: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.2
 //! (pairwise exchange); NCCL 2.28 src/enqueue.cc (all_to_all, gather and scatter as send and receive of every pair) and
@@ -25,7 +25,7 @@ use super::peers::Peers;
 use super::ring::copy_own;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Direct exchanges.
+/// Schedule generator of direct and pairwise exchanges.
 pub(super) struct Direct {
     header: Header,
     partners: Partners,
@@ -34,21 +34,21 @@ pub(super) struct Direct {
     rotation: RotationDigit,
 }
 
-/// How many partners a rank sends to at once.
+/// Number of partners that a rank sends to concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Partners {
-    /// All of them.
+    /// All partners.
     Together,
-    /// One after the other.
+    /// One partner at a time.
     InTurn,
 }
 
-/// Which part of the buffer a put takes.
+/// Part of the buffer that a put reads or writes.
 #[derive(Clone, Copy)]
 enum Part {
-    /// The block of the sender.
+    /// Block of the sender.
     Sender,
-    /// The block of the receiver.
+    /// Block of the receiver.
     Receiver,
 }
 
@@ -78,13 +78,13 @@ impl Direct {
         Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) }
     }
 
-    /// Puts to all others.
+    /// Writes puts to all peers.
     fn scatter_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
         if self.partners == Partners::Together && self.cut.loops > 1 {
             return self.stream_out(rank, src, dst, program);
         }
         for lane in 0..self.cut.lanes {
-            // The run with the last partner so far, and how long it is.
+            // Last non-empty run so far and its length.
             let mut before: Option<(u32, u32)> = None;
             for round in 0..self.cut.loops {
                 for (peers, len) in self.peers.walks(rank.0) {
@@ -112,7 +112,7 @@ impl Direct {
         }
     }
 
-    /// Puts to all others, loop by loop to each.
+    /// Writes puts to all peers, with one run over all loops per peer.
     fn stream_out(&self, rank: Rank, src: Part, dst: Part, program: &mut Program) {
         for lane in 0..self.cut.lanes {
             for offset in self.peers.offsets() {
@@ -129,7 +129,7 @@ impl Direct {
         }
     }
 
-    /// Puts one part to one rank, loop by loop, the runs being the first of the program.
+    /// Writes puts of one part to one rank over all loops. They must be the first runs of the program.
     fn put_part(&self, rank: Rank, to: u32, part: u32, dst: Buffer, program: &mut Program) {
         for lane in 0..self.cut.lanes {
             let chunks = self.cut.over_loops(part, lane);
@@ -139,8 +139,8 @@ impl Direct {
         }
     }
 
-    /// all_to_all through scratch: the block from each rank is copied to its place once the block that lay there has been
-    /// sent.
+    /// Writes an all_to_all through scratch. The block from each rank is copied to its position once the block that lay
+    /// there has been sent.
     fn swap_blocks(&self, rank: Rank, program: &mut Program) {
         let loops = self.cut.loops;
         let others = self.peers.offsets().len() as u32;
@@ -155,7 +155,7 @@ impl Direct {
                 let order = match self.partners {
                     Partners::Together => Dependency::shifted(rank, run_of(offset), -1),
                     Partners::InTurn if offset > 1 => Dependency::shifted(rank, run_of(offset - 1), 0),
-                    // The first partner of a loop follows the last one of the loop before.
+                    // The first partner of a loop follows the last partner of the previous loop.
                     Partners::InTurn => Dependency::shifted(rank, run_of(others), -1),
                 };
                 program.push(at.put(loops, Walk::fixed(target), src, dst), &[order]);
@@ -171,7 +171,7 @@ impl Direct {
         }
     }
 
-    /// send_recv; in place through scratch.
+    /// Writes a send_recv to the next rank; in place it goes through scratch.
     fn shift(&self, rank: Rank, in_place: bool, program: &mut Program) {
         let ranks = self.header.call.ranks;
         let (next, previous) = ((rank.0 + 1) % ranks, (rank.0 + ranks - 1) % ranks);

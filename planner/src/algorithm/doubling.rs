@@ -1,17 +1,20 @@
-//! Recursive doubling: in step k a rank and the one 2ᵏ places away exchange all that they have.
+//! Recursive doubling: in step k a rank and the rank at distance 2ᵏ exchange all data that they have.
 //!
-//! **all_reduce.** They exchange their sums of the whole buffer: log2 n steps, log2 n times the bytes sent by every rank.
-//! The first step adds to the receiver's input as the data arrives where the input need not be kept apart; others go
-//! through a slot of scratch and a local reduction, because both sums are sent while they are to be added to. Equal links
-//! of latency L and bandwidth B, n a power of two: log2 n · (L + bytes/B).
-//! **all_gather.** They exchange the blocks gathered so far: log2 n steps, (n−1)/n of the bytes,
-//! log2 n · L + (n−1)/n · bytes/B.
-//! Ranks beyond a power of two are guests ([`super::places`]): a step more at the beginning, when they give their input to
-//! their neighbour, and one at the end, when they get the result.
+//! **all_reduce.** Partners exchange their sums of the whole buffer: log2 n steps, and every rank sends log2 n times
+//! the bytes. The first step reduces into the receiver's output on arrival if the call is out of place; later steps use
+//! a scratch slot and a local reduction, because both sums are still being sent when the other one arrives. Time on
+//! equal links of latency L and bandwidth B, n a power of two: log2 n · (L + bytes/B).
 //!
-//! Per rank and lane two runs a step for all_reduce; all_gather three for each loop of a step.
+//! **all_gather.** Partners exchange the blocks gathered so far: log2 n steps, (n−1)/n of the bytes, log2 n · L +
+//! (n−1)/n · bytes/B.
 //!
-//! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.1, §4.5.
+//! Ranks beyond a power of two are guests ([`super::places`]): one more step at the beginning, in which they send their
+//! input to their neighbour, and one at the end, in which they receive the result.
+//!
+//! Runs per rank and lane: two per step for all_reduce; three per step and loop for all_gather.
+//!
+//! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.1,
+//! §4.5.
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
 
@@ -22,7 +25,7 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Recursive doubling all_gather.
+/// Schedule generator of the recursive-doubling all_gather.
 pub(super) struct AllGather {
     header: Header,
     cut: Cut,
@@ -56,7 +59,7 @@ impl Pattern for AllGather {
                 let (first, count) = self.places.blocks(Places::group(place, 1 << k), 1 << k);
                 with_own(self.places.rank(place ^ 1 << k), all_but(rank, first, count), count - 1)
             }),
-            // All but the guest's own and, which comes from the input, the sender's, its neighbour.
+            // All blocks except the guest's own and the sender's, which comes from the input.
             Phase::Leave => self.places.guest(rank).map(|guest| with_own(guest, all_but(rank, 0, ranks), ranks - 2)),
         };
         message.unwrap_or_else(|| vec![Piece::nothing(rank); 2])
@@ -82,7 +85,7 @@ impl Generate for AllGather {
     }
 }
 
-/// Recursive doubling all_reduce.
+/// Schedule generator of the recursive-doubling all_reduce.
 pub(super) struct AllReduce {
     header: Header,
     cut: Cut,
@@ -103,12 +106,12 @@ impl AllReduce {
         })
     }
 
-    /// Whether what a rank gets in a step is added as it arrives.
+    /// Returns true if the data that a rank receives in a step is reduced on arrival.
     fn adds_on_arrival(&self, rank: u32, step: u32) -> bool {
         step == 0 && self.out_of_place && self.places.guest(rank).is_none()
     }
 
-    /// What an operation on a rank's sum waits for, if steps before `step` made it.
+    /// Dependency on the operation before `step` that produced the rank's current sum; `None` if the sum is its input.
     fn sum_before(&self, rank: u32, step: u32, runs: Runs) -> Option<Dependency> {
         let Some(before) = step.checked_sub(1) else {
             return self.places.guest(rank).map(|guest| Dependency::shifted(Rank(guest), runs.come(), 0));
@@ -143,7 +146,7 @@ impl AllReduce {
     }
 }
 
-/// Numbers of the runs of a lane, the same on all ranks.
+/// Numbers of the runs of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
     first: u32,

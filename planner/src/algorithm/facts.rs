@@ -1,21 +1,21 @@
-//! What is known of every algorithm without running it: steps, bytes and, on equal links, time. Documentation that is
-//! tested: the table of docs/algorithms.md is printed from here, and tests hold schedules and simulations against it.
+//! Closed-form properties of every algorithm: steps, bytes and, on equal links, time. The table of docs/algorithms.md
+//! is printed from this data, and tests compare it with schedules and simulations.
 
 use fabricast_sim::schedule::Collective;
 
 use super::Algorithm;
 
-/// For whom a figure is asked.
+/// Number of ranks and their distribution over hosts, the argument of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Number of ranks.
     pub ranks: u32,
-    /// Ranks of each host.
+    /// Ranks per host.
     pub per_host: u32,
 }
 
 impl Count {
-    /// So many ranks on hosts of so many each where those divide them, on one host otherwise.
+    /// Creates the count for `ranks` ranks on hosts of `ranks_per_node` if that divides them, otherwise on one host.
     #[must_use]
     pub fn on_hosts(ranks: u32, ranks_per_node: u32) -> Self {
         let is_whole = ranks_per_node > 0 && ranks.is_multiple_of(ranks_per_node);
@@ -26,7 +26,7 @@ impl Count {
         f64::from(self.ranks)
     }
 
-    /// (n−1)/n: the part of a buffer that a rank does not have or keep.
+    /// (n−1)/n: the share of a buffer that belongs to other ranks.
     fn others(self) -> f64 {
         (self.n() - 1.0) / self.n()
     }
@@ -36,132 +36,133 @@ impl Count {
         f64::from(self.ranks.next_power_of_two().ilog2())
     }
 
-    /// Ranks of a host.
+    /// Ranks per host.
     fn g(self) -> f64 {
         f64::from(self.per_host)
     }
 
-    /// Hosts.
+    /// Number of hosts.
     fn h(self) -> f64 {
         f64::from(self.ranks / self.per_host)
     }
 
-    /// Steps along hosts, and `inside` more where hosts have several ranks.
+    /// `along` steps between hosts, plus `inside` steps if hosts have several ranks.
     fn steps(self, along: f64, inside: f64) -> f64 {
         if self.per_host > 1 { along + inside } else { along }
     }
 
-    /// Σ(aᵢ−1) over the two sides of the most square grid.
+    /// Σ(aᵢ−1) over the two sides of the grid that is closest to a square.
     fn along_sides(self) -> f64 {
         let side = (1..=self.ranks.isqrt()).rev().find(|&side| self.ranks.is_multiple_of(side)).unwrap_or(1);
         f64::from(side - 1 + self.ranks / side - 1)
     }
 
-    /// Depth of a binomial tree: the most bits of a number below n.
+    /// Depth of a binomial tree: the maximum number of one bits in a number below n.
     fn deepest(self) -> f64 {
         f64::from((0..self.ranks).map(u32::count_ones).max().unwrap_or(0))
     }
 
-    /// ⌊log2 n⌋: depth of a binary tree.
+    /// Depth of a binary tree: ⌊log2 n⌋.
     fn levels(self) -> f64 {
         f64::from(self.ranks.ilog2())
     }
 
-    /// Buffers that follow one another down a binary tree, level by level: two but where a rank has one child, the last
-    /// ones perhaps.
+    /// Buffers sent in sequence down a binary tree: two per level, except for one in the last level if each of its
+    /// parents has a single child.
     fn binary(self) -> f64 {
         let (first, depth) = (1u32 << self.ranks.ilog2(), self.levels());
         let last = if 2 * (self.ranks + 1 - first) > first { 2.0 } else { 1.0 };
         2.0 * (depth - 1.0) + last
     }
 
-    /// Children of the root of a tree of radix 4: the numbers r·4ᵏ below n.
+    /// Children of the root of a k-nomial tree of radix 4: the numbers r·4ᵏ below n.
     fn knomial_children(self) -> f64 {
         let weights = (0..u32::BITS / 2).map(|k| 1u64 << (2 * k));
         weights.map(|w| (1..4).filter(|r| r * w < u64::from(self.ranks)).count() as f64).sum()
     }
 
-    /// Depth of a tree of radix 4: the most digits that are not 0 of a number below n in base 4.
+    /// Depth of a k-nomial tree of radix 4: the maximum number of nonzero base-4 digits in a number below n.
     fn knomial_depth(self) -> f64 {
         let digits = |place: u32| (0..u32::BITS / 2).filter(|k| place >> (2 * k) & 3 != 0).count();
         (0..self.ranks).map(digits).max().unwrap_or(0) as f64
     }
 
-    /// Ranks of the longest of four chains.
+    /// Ranks in the longest of four chains.
     fn longest_chain(self) -> f64 {
         f64::from((self.ranks - 1).div_ceil(4))
     }
 
-    /// Chains that there are ranks for, four at most.
+    /// Number of non-empty chains, at most four.
     fn chains(self) -> f64 {
         f64::from((self.ranks - 1).min(4))
     }
 
-    /// Steps of exchanges between neighbours; of an odd number of ranks, of a ring.
+    /// Steps of a neighbour exchange; for an odd number of ranks, those of a ring.
     fn by_neighbours(self) -> f64 {
         if self.ranks.is_multiple_of(2) { self.n() / 2.0 } else { self.n() - 1.0 }
     }
 
-    /// Hops of one block to each rank over distances of powers of two: the bits of all numbers below n.
+    /// Total hops of one block to each rank over distances of powers of two: the number of one bits in all numbers
+    /// below n.
     fn hops(self) -> f64 {
         (0..self.ranks).map(|offset| f64::from(offset.count_ones())).sum()
     }
 }
 
-/// A figure, in words and in numbers. n is the number of ranks, h that of hosts, g that of the ranks of a host.
+/// A quantity as text and as a function. In the text, n is the number of ranks, h of hosts, and g of ranks per host.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// In words.
+    /// Formula as text.
     pub text: &'static str,
-    /// In numbers.
+    /// Function that evaluates the formula.
     pub of: fn(Count) -> f64,
 }
 
-/// For how many ranks figures are exact.
+/// Rank counts for which the figures are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exact {
-    /// Any number.
+    /// Any number of ranks.
     Always,
-    /// Powers of two; others take up to two steps, and some ranks up to twice the bytes, more.
+    /// Powers of two. Other counts need up to two more steps, and up to twice the bytes on some ranks.
     PowersOfTwo,
 }
 
-/// Time with one loop, one channel and no software cost.
+/// Completion time with one loop, one channel and no software overhead.
 #[derive(Clone, Copy, Debug)]
 pub enum Time {
-    /// On equal links of latency L and bandwidth B: a step takes L, and the bytes of all steps this many times bytes/B.
+    /// On equal links of latency L and bandwidth B: L per step, plus this multiple of bytes/B.
     Flat(Figure),
-    /// In words: latency L and bandwidth B within hosts, L′ and B′ between them.
+    /// Formula as text, with latency L and bandwidth B within hosts, L′ and B′ between hosts.
     Levels(&'static str),
 }
 
-/// Whether the ranks together send the least that the collective takes without in-network reduction.
+/// Total bytes sent, compared with the minimum for the collective without in-network reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// No schedule sends less.
+    /// Minimum: no schedule sends less.
     Least,
-    /// Fewer steps, or a simpler pattern, for more bytes.
+    /// More than the minimum, in exchange for fewer steps or a simpler pattern.
     More,
-    /// Switches combine and copy: what ranks send is no measure.
+    /// Not comparable, because switches reduce and multicast.
     Switched,
 }
 
-/// What is known of an algorithm for a collective.
+/// Closed-form properties of an algorithm for a collective.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// The collective.
     pub collective: Collective,
-    /// For how many ranks the figures are exact.
+    /// Rank counts for which the figures are exact.
     pub exact: Exact,
-    /// Transfers one after the other.
+    /// Number of sequential transfers.
     pub steps: Figure,
-    /// Bytes that the busiest rank sends, in buffers.
+    /// Bytes sent by the busiest rank, in multiples of the buffer.
     pub sent: Figure,
-    /// What all send together.
+    /// Total bytes sent by all ranks, compared with the minimum.
     pub traffic: Traffic,
-    /// How long it takes.
+    /// Completion time.
     pub time: Time,
 }
 
@@ -191,36 +192,36 @@ use Collective::{
 use Exact::{Always, PowersOfTwo};
 use Traffic::{Least, More, Switched};
 
-/// The columns of the table below.
+/// Columns of [`FACTS`].
 type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
 
 /// Depth of a binary tree.
 const LEVELS: Figure = figure("⌊log₂ n⌋", Count::levels);
 
-/// What the busiest rank of a split binary tree sends: a half to each child and to its neighbour.
+/// Buffers sent by the busiest rank of a split binary tree: half a buffer to each child and to its neighbour.
 fn split_sent(count: Count) -> f64 {
     let n = count.ranks;
-    // Place 1 and those next to it have children with numbers 2 and 4 further on, and a neighbour if n is not 2.
+    // Place 1 and the places next to it have children 2 and 4 further on, and a neighbour unless n is 2.
     let of_root = if n.is_multiple_of(2) && n > 2 { 1.5 } else { 1.0 };
     let of_first = [n > 3, n > 5, n > 2].iter().filter(|&&there| there).count() as f64 / 2.0;
     of_first.max(of_root)
 }
 
-/// Children of the root of a tree of radix 4.
+/// Children of the root of a k-nomial tree of radix 4.
 const KNOMIAL: Figure = figure("numbers r·4ᵏ below n", Count::knomial_children);
 
-/// What the busiest rank of a binary tree sends.
+/// Buffers sent by the busiest rank of a binary tree.
 const CHILDREN: Figure = figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 });
 
-/// What barriers send.
+/// Payload of a barrier.
 const NOTHING: Figure = figure("0", |_| 0.0);
 
-/// What the busiest rank of a direct all_to_allv sends.
+/// Buffers sent by the busiest rank of a direct all_to_allv.
 const ROW: Figure =
     figure("the largest row without its own block ((n−1)/n² of equal blocks)", |c| c.others() / c.n());
 
-/// By collective. Tree all_reduce is that of a single host, and chains and trees take one chunk. The figures of all_to_allv
-/// are those of equal blocks, a buffer being the whole matrix.
+/// Table of all pairs, by collective. Tree all_reduce is for a single host; chains and trees have one chunk. The
+/// figures of all_to_allv assume equal blocks, with the whole matrix as the buffer.
 const FACTS: [Row; 63] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Least, Time::Flat(TWICE_OTHERS)),
     (
@@ -483,7 +484,7 @@ const FACTS: [Row; 63] = [
     ),
 ];
 
-/// What is known, by collective, then algorithm: every pair that there is, once.
+/// Returns the facts of every supported pair once, by collective and then by algorithm.
 pub fn facts() -> impl Iterator<Item = Facts> {
     FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| Facts {
         algorithm,
@@ -496,16 +497,16 @@ pub fn facts() -> impl Iterator<Item = Facts> {
     })
 }
 
-/// What an algorithm takes at least on any fabric: transfers one after the other, and buffers that its busiest rank sends.
+/// Lower bounds of an algorithm on any fabric: sequential transfers, and buffers sent by the busiest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Toll {
-    /// Transfers each of which begins when the one before has arrived.
+    /// Transfers that each start after the previous one has arrived.
     pub steps: f64,
     /// Buffers sent by one rank.
     pub sent: f64,
 }
 
-/// The toll of a pair, as far as the facts are exact for so many ranks; zeros where they are not.
+/// Returns the lower bounds of a pair, or zeros if its facts are not exact for this count or not usable as bounds.
 #[must_use]
 pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll {
     let told = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);
@@ -513,25 +514,25 @@ pub fn toll(algorithm: Algorithm, collective: Collective, count: Count) -> Toll 
         return Toll::default();
     };
     match (algorithm, collective) {
-        // Its chains and trees are those of the hosts, and begin at another rank on every lane.
+        // Chains and trees depend on the host layout, and each lane starts at a different rank.
         (Tree, AllReduce) => Toll::default(),
-        // The last rank saves the last of its steps where it is the root.
+        // One step less if the last rank is the root.
         (InOrderTree, _) => Toll { steps: (facts.steps.of)(count) - 1.0, sent: (facts.sent.of)(count) },
-        // Sums for other hosts follow each other on their connections, and while one is on its way the next one leaves: only the
-        // first, or the last and the own one behind it, are waited for.
+        // Sums for other hosts are pipelined on their connections: the next one leaves while the previous one is in
+        // transit. Only the first, or the last and the host's own sum after it, are on the critical path.
         (Hierarchical, ReduceScatter) if count.h() > 1.0 && count.g() > 1.0 => {
             Toll { steps: count.h().max(3.0), sent: (facts.sent.of)(count) }
         }
-        // Of a matrix nothing is known here.
+        // No bound, because the matrix is not known here.
         (_, AllToAllV) => Toll::default(),
-        // Its steps are those of the fabric's own grid.
+        // No bound on steps, because they depend on the fabric's own grid.
         (GridRing, _) => Toll { steps: 0.0, sent: (facts.sent.of)(count) },
         _ => Toll { steps: (facts.steps.of)(count), sent: (facts.sent.of)(count) },
     }
 }
 
 impl Facts {
-    /// Whether the figures are exact for so many ranks.
+    /// Returns true if the figures are exact for `ranks` ranks.
     #[must_use]
     pub fn holds_for(&self, ranks: u32) -> bool {
         self.exact == Always || ranks.is_power_of_two()

@@ -1,19 +1,20 @@
-//! Rings over the dimensions of a grid of ranks, one dimension after the other.
+//! Rings along the dimensions of a grid of ranks, one dimension after the other.
 //!
-//! With sides a₁, a₂, …, all n ranks together: **reduce_scatter** goes round the rings of the first dimension with all
-//! bytes, round those of the second with the a₁-th part that is left, and so on; **all_gather** the other way round, from
-//! the last dimension to the first; **all_reduce** is both. Σ(aᵢ−1) steps, twice for all_reduce, instead of n − 1 of a
-//! single ring; as there, every rank sends (n−1)/n of the bytes, twice for all_reduce. Equal links of latency L and
-//! bandwidth B: Σᵢ(aᵢ−1)(L + bytes/(a₁…aᵢ·B)), twice for all_reduce.
-//! Channels begin with different dimensions, and after as many as there are go the other way round, so that the links of
-//! all dimensions and directions are in use at once.
+//! With sides a₁, a₂, … and n ranks in total: **reduce_scatter** traverses the rings of the first dimension with all
+//! bytes, those of the second with the remaining 1/a₁, and so on; **all_gather** goes in the opposite order, from the
+//! last dimension to the first; **all_reduce** is both. Σ(aᵢ−1) steps, twice that for all_reduce, compared with n − 1
+//! for a single ring. As in a ring, every rank sends (n−1)/n of the bytes, twice that for all_reduce. Time on equal
+//! links of latency L and bandwidth B: Σᵢ(aᵢ−1)(L + bytes/(a₁…aᵢ·B)), twice that for all_reduce. Channels start with
+//! different dimensions, and the next group of as many channels traverses the rings backwards, so that links of all
+//! dimensions and directions are busy concurrently.
 //!
-//! The sides are those of the grid of hosts ([`Shape::grid`]), after the ranks of a host where it has several; where no
-//! grid is known, two as equal as they can be.
-//! Per rank and lane two runs a step for all_reduce; the others a few for each loop of a step.
+//! The sides are those of the grid of hosts ([`Shape::grid`]), preceded by the ranks of a host if it has several.
+//! Without a known grid, there are two sides as equal as possible. Runs per rank and lane: two per step for all_reduce;
+//! a few per step and loop for the others.
 //!
-//! Source: Barnett, Littlefield, Payne, van de Geijn, *Global Combine on Mesh Architectures with Wormhole Routing*, IPPS
-//! 1993; Sack & Gropp, *Collective Algorithms for Multiported Torus Networks*, ACM TOPC 2015 (all dimensions at once).
+//! Source: Barnett, Littlefield, Payne, van de Geijn, *Global Combine on Mesh Architectures with Wormhole Routing*,
+//! IPPS 1993; Sack & Gropp, *Collective Algorithms for Multiported Torus Networks*, ACM TOPC 2015 (all dimensions
+//! concurrently).
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
@@ -24,26 +25,26 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Rings over the dimensions of a grid.
+/// Schedule generator of rings along the dimensions of a grid.
 pub(super) struct GridRing {
     header: Header,
     cut: Cut,
-    /// The dimensions, that of neighbouring ranks first.
+    /// Dimensions, fastest-varying rank numbers first.
     sides: Vec<Side>,
 }
 
-/// A dimension: how many ranks, and how far apart their numbers are.
+/// Dimension of the grid: number of ranks, and stride of their rank numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Side {
     length: u32,
     stride: u32,
 }
 
-/// The sides of the grid of ranks, each at least 2.
+/// Sides of the grid of ranks, each at least 2.
 fn sides_of(shape: &Shape) -> Vec<Side> {
     let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
     let hosts = ranks / per_host;
-    // Ranks of one host alone, or hosts of one rank, are a grid themselves.
+    // The ranks of a single host, or hosts of one rank each, form the grid themselves.
     let (inside, outside) = if hosts == 1 { (1, ranks) } else { (per_host, hosts) };
     let product = shape.grid.iter().try_fold(1u32, |product, &side| product.checked_mul(side));
     let outside: Vec<u32> = if product == Some(outside) { shape.grid.clone() } else { square(outside) };
@@ -56,7 +57,7 @@ fn sides_of(shape: &Shape) -> Vec<Side> {
     sides.collect()
 }
 
-/// Two sides with this product, as equal as can be.
+/// Two sides with product `ranks`, as equal as possible.
 fn square(ranks: u32) -> Vec<u32> {
     let side = (1..=ranks.isqrt()).rev().find(|&side| ranks.is_multiple_of(side)).unwrap_or(1);
     vec![ranks / side, side]
@@ -75,7 +76,7 @@ impl GridRing {
         Ok(Self { header: shape.header(Algorithm::GridRing, layout, slots), cut, sides: sides_of(shape) })
     }
 
-    /// What a lane does: which dimensions it takes one after the other, and whether it goes backwards.
+    /// Order of dimensions, direction and steps of a lane.
     fn course(&self, lane: u32) -> Course {
         let dimensions = self.sides.len();
         let mut sides = self.sides.clone();
@@ -93,7 +94,7 @@ impl GridRing {
     }
 }
 
-/// A step along a dimension, by its place in the course.
+/// Step along a dimension, given by its index in the course.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     dimension: usize,
@@ -101,7 +102,7 @@ struct Step {
     reduces: bool,
 }
 
-/// The dimensions in the order in which a lane reduces along them.
+/// Dimensions of a lane in the order in which it reduces along them, its direction, and its steps.
 struct Course {
     sides: Vec<Side>,
     backwards: bool,
@@ -113,7 +114,7 @@ impl Course {
         self.steps[step as usize]
     }
 
-    /// The rank some places further on along a dimension, in the lane's direction.
+    /// The rank `by` places further along a dimension, in the lane's direction.
     fn along(&self, rank: u32, dimension: usize, by: u32) -> u32 {
         let Side { length, stride } = self.sides[dimension];
         let by = if self.backwards { length - by % length } else { by };
@@ -121,20 +122,21 @@ impl Course {
         rank - place * stride + (place + by) % length * stride
     }
 
-    /// A rank whose data moves in a step: it has the sender's coordinates but for that of the dimension.
+    /// Representative of the data moved in a step: a rank with the sender's coordinates in all dimensions except the
+    /// step's.
     fn mover(&self, rank: u32, step: Step) -> u32 {
         let length = self.sides[step.dimension].length;
-        // The last sum to move along a dimension is the receiver's, the first data its sender's own.
+        // The last sum to move along a dimension is the receiver's; the first data to move is the sender's own.
         let back = step.time + u32::from(step.reduces);
         self.along(rank, step.dimension, length - back % length)
     }
 
-    /// The number of a rank's part of a loop, in which those that share more of the first dimensions are nearer.
+    /// Number of a rank's part within a loop. Ranks that agree in more leading dimensions have closer parts.
     fn part(&self, rank: u32) -> u32 {
         self.sides.iter().fold(0, |part, side| part * side.length + rank / side.stride % side.length)
     }
 
-    /// The rank that a rank sends to in a step.
+    /// The rank to which `rank` sends in a step.
     fn receiver(&self, rank: u32, step: Step) -> u32 {
         self.along(rank, step.dimension, 1)
     }
@@ -143,7 +145,7 @@ impl Course {
         self.along(rank, step.dimension, self.sides[step.dimension].length - 1)
     }
 
-    /// How a sum goes on; along the first dimension it is begun.
+    /// Kind of operation in a step. A sum starts from the receiver's input along the first dimension.
     fn kind(step: Step) -> OpKind {
         match step {
             Step { reduces: false, .. } => OpKind::Put,
@@ -156,8 +158,8 @@ impl Course {
         step.reduces && step.dimension == 0 && step.time == 0
     }
 
-    /// The ranks that differ from `rank` in dimensions after `dimension` only, as two dimensions, the longer one last. What
-    /// a course has left are neighbouring dimensions, which are one, but for where it began.
+    /// Dimensions after `dimension` in the course, merged into at most two, the longer one last. The remaining
+    /// dimensions are consecutive and merge into one, unless the rotated order wraps around between them.
     fn rows(&self, dimension: usize) -> [Side; 2] {
         let mut free: Vec<Side> = self.sides[dimension + 1..].to_vec();
         free.sort_by_key(|side| side.stride);
@@ -177,13 +179,13 @@ impl Course {
     }
 }
 
-/// The ranks from `rank` on along a side, round it.
+/// Ranks along a side from `rank` on, cyclically.
 fn round(rank: u32, side: Side) -> Walk {
     let place = rank / side.stride % side.length;
     Walk::cyclic(rank - place * side.stride, place, 1, side.length).strided(side.stride)
 }
 
-/// all_reduce: what moves are neighbouring parts.
+/// Pattern of all_reduce, which moves contiguous ranges of parts.
 struct Whole(Course);
 
 impl Pattern for Whole {
@@ -208,7 +210,7 @@ impl Pattern for Whole {
     }
 }
 
-/// all_gather and reduce_scatter: what moves are the blocks of ranks.
+/// Pattern of all_gather and reduce_scatter, which move the blocks of ranks.
 struct Blocks(Course);
 
 impl Pattern for Blocks {
@@ -220,7 +222,7 @@ impl Pattern for Blocks {
         let step = self.0.step(step);
         let (mover, to) = (self.0.mover(rank, step), self.0.receiver(rank, step));
         let [rows, row] = self.0.rows(step.dimension);
-        // Sums come from scratch and end in the receiver's output, data begins in the sender's input.
+        // Sums come from scratch and end in the receiver's output; gathered data starts in the sender's input.
         let (src, dst) = match step.reduces {
             true if Course::is_input(step) => (Buffer::Input, Buffer::Scratch),
             true => (Buffer::Scratch, Buffer::Scratch),
@@ -267,7 +269,7 @@ impl Generate for GridRing {
 
     fn symmetry(&self) -> Symmetry {
         let digit = |side: &Side| RotationDigit { stride: side.stride, length: side.length };
-        // Blocks of three dimensions and more go by rows that join dimensions, of which only the last can be turned.
+        // Blocks of three or more dimensions move in rows of merged dimensions, of which only the last can be rotated.
         let joins = self.header.call.collective != Collective::AllReduce && self.sides.len() > 2;
         let turned = if joins { &self.sides[self.sides.len() - 1..] } else { &self.sides[..] };
         Symmetry::Rotations(turned.iter().map(digit).collect())
@@ -282,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_are_those_of_the_hosts_or_as_equal_as_can_be() {
+    fn sides_follow_the_host_grid_or_are_near_square() {
         let call = |ranks| Call {
             collective: Collective::AllReduce,
             bytes: Bytes(0),

@@ -1,15 +1,16 @@
-//! Recursive halving and doubling: a reduce_scatter that halves what is still to be summed from step to step, and an
-//! all_gather that doubles what is done.
+//! Recursive halving and doubling: a reduce_scatter that halves the data still to be reduced in each step, and an
+//! all_gather that doubles the completed data.
 //!
-//! **reduce_scatter.** Over distances of n/2, n/4, …, 1 places two ranks exchange the half of what they still sum that the
-//! other goes on with: log2 n steps, (n−1)/n of the bytes sent by every rank. Partial sums are in scratch.
-//! **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2, …, n/2: 2·log2 n steps,
-//! 2(n−1)/n of the bytes, and a transfer a step, since what it takes is neighbouring parts of the buffer.
-//! Equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice for all_reduce.
-//! Ranks beyond a power of two are guests ([`super::places`]): two steps and twice their input more for who acts for them.
+//! **reduce_scatter.** Over distances of n/2, n/4, …, 1 places, two ranks exchange halves of their remaining data, each
+//! sending the half that the other continues with. log2 n steps; every rank sends (n−1)/n of the bytes. Partial sums
+//! are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2, …,
+//! n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous. Time
+//! on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
+//! all_reduce. Ranks beyond a power of two are guests ([`super::places`]): two more steps, and twice the input more for
+//! their stand-ins.
 //!
-//! Per rank and lane two runs a step for all_reduce; reduce_scatter three for each loop of a step. The all_gather alone is
-//! [`super::doubling`]'s.
+//! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
+//! its own is in [`super::doubling`].
 //!
 //! Source: Rabenseifner, *Optimization of Collective Reduction Operations*, ICCS 2004; Thakur, Rabenseifner, Gropp,
 //! *Optimization of Collective Communication Operations in MPICH*, 2005, §4.3–4.5.
@@ -21,7 +22,7 @@ use super::places::{Phase, Places};
 use super::steps::{self, Parts, Pattern, Piece, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Rabenseifner's all_reduce, and reduce_scatter by halving.
+/// Schedule generator of Rabenseifner's all_reduce, and of reduce_scatter by recursive halving.
 pub(super) struct HalvingDoubling {
     header: Header,
     cut: Cut,
@@ -42,28 +43,28 @@ impl HalvingDoubling {
         Ok(Self { header: shape.header(Algorithm::RecursiveHalvingDoubling, layout, slots), cut, places })
     }
 
-    /// How a sum begins, or goes on, at a rank that gets its first partial sum in step k among the places.
+    /// Kind of reduction at the receiver `to` in exchange k: with its input if this is its first partial sum.
     fn kind(&self, to: u32, k: u32) -> OpKind {
         let is_first = k == 0 && self.places.guest(to).is_none();
         if is_first { OpKind::PutReduceInput } else { OpKind::PutReduce }
     }
 
-    /// Whether a rank has nothing but its input in step k.
+    /// Returns true if exchange `k` is the first and the rank has no guest, so that its input is its only data.
     fn has_input_only(&self, rank: u32, k: u32) -> bool {
         k == 0 && self.places.guest(rank).is_none()
     }
 
-    /// The distance of the places that halve in step k.
+    /// Distance between partners in halving step k.
     fn distance(&self, k: u32) -> u32 {
         self.places.count() >> (k + 1)
     }
 }
 
-/// all_reduce: parts are those of the places.
+/// Pattern of all_reduce, with one part per place.
 struct Whole<'a>(&'a HalvingDoubling);
 
 impl Whole<'_> {
-    /// What happens in a step; the second half of the exchanges doubles.
+    /// Phase of a step; the second half of the exchanges doubles.
     fn phase(&self, step: u32) -> Phase {
         Phase::of(step, 2 * self.0.places.bits(), self.0.places)
     }
@@ -118,11 +119,11 @@ impl Pattern for Whole<'_> {
     }
 }
 
-/// reduce_scatter: parts are the ranks' blocks.
+/// Pattern of reduce_scatter, with one block per rank.
 struct Blocks<'a>(&'a HalvingDoubling);
 
 impl Blocks<'_> {
-    /// Partial sums of some blocks, the receiver's own to where it wants it.
+    /// Partial sums of a range of blocks; the receiver's own block goes to its output.
     fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<Piece> {
         let (own, others) = (Walk::fixed(to), all_but(to, first, count));
         vec![

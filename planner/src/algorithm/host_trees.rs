@@ -1,16 +1,18 @@
-//! The two binary trees over hosts that share a reduction's bytes: a host is a leaf of one of them at most.
+//! Double binary tree over hosts, each tree carrying half of the bytes of a reduction. A host is a leaf of at most one
+//! tree.
 //!
 //! Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel
 //! Computing 2009; NCCL 2.28 src/graph/trees.cc (`ncclGetBtree`, `ncclGetDtree`).
 
-/// The neighbours of a host or rank in a binary tree: the parent, and which of its children this one is.
+/// Neighbours of a host or rank in a binary tree: the parent with this node's index among its children, and the
+/// children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Family {
     pub(super) parent: Option<(u32, usize)>,
     pub(super) children: [Option<u32>; 2],
 }
 
-/// The in-order binary tree of `hosts`: a host's lowest set bit is its height, host 0 hangs above the rest.
+/// In-order binary tree of `hosts`: the lowest set bit of a host gives its height, and host 0 is above all others.
 fn binary_tree(host: u32, hosts: u32) -> Family {
     if host == 0 {
         let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
@@ -27,8 +29,8 @@ fn binary_tree(host: u32, hosts: u32) -> Family {
     Family { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
 }
 
-/// The same tree on hosts counted from the other end (an even number of them) or one further (an odd number), so that
-/// leaves become inner nodes.
+/// Second tree, with hosts mirrored (if their number is even) or shifted by one (if odd), so that leaves become inner
+/// nodes.
 fn second_tree(host: u32, hosts: u32) -> Family {
     let even = hosts.is_multiple_of(2);
     let there = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
@@ -40,7 +42,7 @@ fn second_tree(host: u32, hosts: u32) -> Family {
     }
 }
 
-/// The family of a host for a lane: lanes alternate between the trees.
+/// Neighbours of a host in the tree of a lane; lanes alternate between the two trees.
 pub(super) fn host_tree(host: u32, hosts: u32, lane: u32) -> Family {
     if lane.is_multiple_of(2) { binary_tree(host, hosts) } else { second_tree(host, hosts) }
 }
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_hangs_on_its_parent_once_in_both_trees() {
+    fn parents_and_children_agree_in_both_trees() {
         for hosts in 1..70 {
             for tree in [binary_tree, second_tree] {
                 let mut roots = 0;

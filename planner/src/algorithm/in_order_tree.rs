@@ -1,10 +1,11 @@
-//! A binary tree that keeps the order of the ranks: reduce for operations that may not be reordered.
+//! Binary tree that preserves the order of the ranks: reduce for non-commutative operations.
 //!
-//! The last rank is the top. Of the ranks below a rank the first half, rounded down, hang on it as the right subtree, the
-//! others as the left; the last of each is its top, so every subtree is a range of ranks that ends with its top. Sums go up
-//! both at once, and where the root is not the last rank that one gives it the result. ⌊log₂ n⌋ steps and that one. Equal
-//! links of latency L and bandwidth B, one chunk, n = 2ᵏ − 1: (k−1)(L + 2·bytes/B), and L + bytes/B. Chunks follow one another.
-//! Per rank and lane a run for each child, at least one; a run more at the last rank.
+//! The last rank is the top. Of the ranks below a rank, the first half (rounded down) forms the right subtree and the
+//! rest the left. The last rank of each subtree is its top, so every subtree is a contiguous range that ends with its
+//! top. Sums from both subtrees travel up concurrently; if the root is not the last rank, the last rank sends it the
+//! result. ⌊log₂ n⌋ steps plus that one. Time on equal links of latency L and bandwidth B with one chunk and n = 2ᵏ −
+//! 1: (k−1)(L + 2·bytes/B), plus L + bytes/B. Chunks are pipelined. Runs per rank and lane: one per child, at least
+//! one; one more at the last rank.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
 
@@ -15,13 +16,13 @@ use super::lane::Lane;
 use super::rooted::{Seats, Stream, Tree};
 use super::{Algorithm, Shape, Unsupported};
 
-/// The tree; the last rank is place 0, rank r is place r + 1.
+/// In-order tree. The last rank is place 0; any other rank r is place r + 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// A rank, and those below it.
+/// Parent and children of a place.
 struct Subtree {
     parent: Option<(u32, u32)>,
     children: Vec<u32>,
@@ -29,7 +30,7 @@ struct Subtree {
 
 impl InOrder {
     fn find(self, place: u32) -> Subtree {
-        // The subtree at hand: ranks from `first`, of which the last is the top.
+        // Current subtree: `size` ranks from `first`, the last of which is the top.
         let (mut first, mut size, mut parent) = (0, self.ranks.max(1), None);
         let rank = (place + self.ranks - 1) % self.ranks;
         let place_of = |rank: u32| (rank + 1) % self.ranks;
@@ -37,7 +38,7 @@ impl InOrder {
             let top = first + size - 1;
             let right = size / 2;
             let left = size - 1 - right;
-            // The left one is the first child; of two ranks the other one is.
+            // The left subtree's top is the first child, unless the left subtree is empty.
             let (mut children, mut ranges) = (Vec::new(), Vec::new());
             if left > 0 {
                 children.push(place_of(top - 1));
@@ -70,7 +71,7 @@ impl Tree for InOrder {
     }
 }
 
-/// Reduce in order.
+/// Schedule generator of the in-order reduce.
 pub(super) struct InOrderReduce {
     header: Header,
     cut: Cut,
@@ -118,9 +119,9 @@ impl Generate for InOrderReduce {
 mod tests {
     use super::*;
 
-    /// The children of each rank, left first: the examples that Open MPI's source draws.
+    /// Children of each rank, left first, compared with the examples drawn in Open MPI's source.
     #[test]
-    fn trees_are_open_mpis() {
+    fn trees_match_open_mpi_examples() {
         let below = |ranks: u32, rank: u32| {
             let children = InOrder { ranks }.children((rank + 1) % ranks);
             children.into_iter().map(|place| place - 1).collect::<Vec<_>>()

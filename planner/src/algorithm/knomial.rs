@@ -1,32 +1,32 @@
-//! A tree of radix 4: broadcast in fewer steps than over a binomial tree, for more bytes out of each rank.
+//! K-nomial tree of radix 4: broadcast in fewer steps than over a binomial tree, with more bytes sent by each rank.
 //!
-//! Places are numbered from the root; one written in base 4 hangs on itself with its lowest digit that is not 0 cleared. A
-//! rank sends to all its children at once, those with the largest subtrees first. As many steps as a place below n has digits
-//! that are not 0, ⌈log₄ n⌉ at most; the root sends to as many as there are numbers r·4ᵏ below n (r = 1, 2, 3). Equal links
-//! of latency L and bandwidth B, one chunk, n = 4ᵐ: a rank of height k shares its port among 3k children, so
-//! m·L + 3·m(m+1)/2 · bytes/B. Per rank and lane a run for each child.
+//! Places are numbered from the root. The parent of a place is the place with its lowest nonzero base-4 digit cleared.
+//! A rank sends to all its children concurrently, those with the largest subtrees first. The number of steps is the
+//! maximum number of nonzero digits of a place below n, at most ⌈log₄ n⌉; the root has as many children as there are
+//! numbers r·4ᵏ below n (r = 1, 2, 3). Time on equal links of latency L and bandwidth B with one chunk and n = 4ᵐ: a
+//! rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. One run per rank, lane and child.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; its radix is 4 unless set
-//! otherwise (coll_tuned_bcast_algorithm_knomial_radix).
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; the default radix
+//! is 4 (coll_tuned_bcast_algorithm_knomial_radix).
 
 use super::rooted::Tree;
 
-/// What digits count.
+/// Radix of the tree.
 const RADIX: u32 = 4;
 
-/// The tree of radix 4.
+/// K-nomial tree of radix 4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knomial {
     pub(super) ranks: u32,
 }
 
 impl Knomial {
-    /// The weight of the lowest digit that is not 0.
+    /// Weight of the lowest nonzero digit.
     fn lowest(place: u32) -> u64 {
         1 << (place.trailing_zeros() / 2 * 2)
     }
 
-    /// The weights of digits that a place's children add, lowest first.
+    /// Weights of the digits in which the children of a place differ from it, lowest first.
     fn weights(self, place: u32) -> impl Iterator<Item = u64> {
         let below = if place == 0 { u64::from(self.ranks) } else { Self::lowest(place) };
         std::iter::successors(Some(1u64), |weight| Some(weight * u64::from(RADIX))).take_while(move |&w| w < below)

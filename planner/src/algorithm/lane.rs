@@ -1,4 +1,4 @@
-//! The runs of one rank on one channel, written briefly.
+//! Constructors for the runs of one rank on one channel.
 
 use fabricast_sim::schedule::{Buffer, Channel, OpKind, Rank, Run, Walk};
 
@@ -38,18 +38,18 @@ impl Lane {
         self.transfer(kind, len, Walk::fixed(self.rank), src, dst)
     }
 
-    /// `len` operations that move nothing.
+    /// `len` operations that only wait.
     pub(super) fn wait(self, len: u32) -> Run {
         let nothing = (Buffer::Output, Walk::fixed(0));
         Run { span: 0, ..self.local(OpKind::Wait, len, nothing, nothing) }
     }
 
-    /// Tells another rank that what this waited for is done.
+    /// Signal to `peer`, sent once the dependencies are complete.
     pub(super) fn signal(self, peer: u32) -> Run {
         self.signals(1, Walk::fixed(peer))
     }
 
-    /// Tells `len` others, one each.
+    /// One signal to each of `len` peers.
     pub(super) fn signals(self, len: u32, peers: Walk) -> Run {
         let nothing = (Buffer::Output, Walk::fixed(0));
         Run { span: 0, ..self.transfer(OpKind::Signal, len, peers, nothing, nothing) }

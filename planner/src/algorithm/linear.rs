@@ -1,15 +1,17 @@
-//! Linear: the root deals with every other rank, with all at once. Broadcast and reduce in one step, barrier in two.
+//! Linear: the root communicates with all other ranks concurrently. Broadcast and reduce in one step, barrier in two.
 //!
-//! **broadcast.** The root sends the whole buffer to each: (n−1) buffers out of its port. **reduce.** Each sends its input to
-//! the root, which adds the first as it arrives and the others by way of scratch, n − 1 buffers of it. Equal links of
-//! latency L and bandwidth B: L + (n−1)·bytes/B. **barrier.** All signal rank 0, and rank 0 signals all: 2·L ([`super::barrier`]).
-//! (gather, scatter and all_to_all of this kind are [`super::direct`]'s.) The root has n − 1 runs a lane, the others one.
+//! **broadcast.** The root sends the whole buffer to each rank, (n−1) buffers through its port. **reduce.** Each rank
+//! sends its input to the root, which reduces the first on arrival and the others through n − 1 buffers of scratch.
+//! Time on equal links of latency L and bandwidth B: L + (n−1)·bytes/B. **barrier.** All ranks signal rank 0, and rank
+//! 0 signals all: 2·L ([`super::barrier`]). Linear gather, scatter and all_to_all are in [`super::direct`]. Runs per
+//! lane: n − 1 at the root, one at the others.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c, coll_base_reduce.c, coll_base_barrier.c (basic_linear).
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c, coll_base_reduce.c, coll_base_barrier.c
+//! (basic_linear).
 
 use super::rooted::Tree;
 
-/// A tree of one level.
+/// Tree of one level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Star {
     pub(super) ranks: u32,

@@ -1,12 +1,12 @@
-//! Linear with handshakes: gather in which the root asks one rank after the other for its block.
+//! Linear gather with handshakes: the root requests the block of one rank after the other.
 //!
-//! The root signals a rank, the rank sends, and when its block has arrived the root goes on to the next: no more than one
-//! message is under way, so none waits in memory that nobody gave it. n − 1 messages one after the other, each of a step there
-//! and a step back. Equal links of latency L and bandwidth B: 2(n−1)·L + (n−1)/n · bytes/B. Channels do so side by side.
-//! The root has n − 1 runs a lane, the others one.
+//! The root signals a rank, the rank sends, and the root continues with the next rank once the block has arrived. At
+//! most one message is in transit, so no unexpected message needs to be buffered. n − 1 sequential messages, each with
+//! a step there and a step back. Time on equal links of latency L and bandwidth B: 2(n−1)·L + (n−1)/n · bytes/B.
+//! Channels are independent. Runs per lane: n − 1 at the root, one at the others.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_gather.c (linear_sync); it asks in the order of ranks, here they are
-//! counted from the root. With no size of segments set, as in its fixed decisions, a block is one message.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_gather.c (linear_sync). It requests in rank order, while this
+//! one counts ranks from the root. Without a segment size, as in its fixed decision rules, a block is one message.
 
 use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Walk};
 
@@ -16,7 +16,7 @@ use super::lane::Lane;
 use super::ring::copy_own;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Gather, one rank after the other.
+/// Schedule generator of the linear gather with handshakes.
 pub(super) struct LinearSync {
     header: Header,
     cut: Cut,
@@ -43,7 +43,7 @@ impl Generate for LinearSync {
             let block_of = |place: u32, shift: i32| Dependency::shifted(Rank(on(root.0, place, ranks)), lane, shift);
             if rank == root {
                 for place in 1..ranks {
-                    // The first waits for the last one's block of the loop before.
+                    // The first rank waits for the last rank's block of the previous loop.
                     let before = if place > 1 { block_of(place - 1, 0) } else { block_of(others, -1) };
                     program.push(at.signals(loops, Walk::fixed(on(root.0, place, ranks))), &[before]);
                 }

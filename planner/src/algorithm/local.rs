@@ -1,5 +1,5 @@
-//! A call of one rank: out of place a copy, in place nothing. The same for every algorithm and collective: the buffer is
-//! one block, cut as those of a matrix are.
+//! Call of a single rank: a copy out of place, nothing in place. It is independent of algorithm and collective: the
+//! buffer is one block, divided as for block collectives.
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry};
 
@@ -7,7 +7,7 @@ use super::cut::{Cut, channel_of};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// The schedule of one rank.
+/// Schedule generator of a single rank.
 pub(super) struct Local {
     header: Header,
     cut: Cut,

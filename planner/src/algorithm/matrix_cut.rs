@@ -1,5 +1,5 @@
-//! How the blocks of an all_to_allv are cut: a segment of the layout for each, by sender, then receiver; lanes of loops in
-//! it, as many loops as the block's own size takes.
+//! Division of the blocks of an all_to_allv into chunks: one segment of the layout per block, by sender and then
+//! receiver. Within a block, lanes divide into loops, whose number depends on the size of that block.
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Collective, Header, Layout, Matrix, OpKind, Program, Segment, Walk};
 
@@ -7,20 +7,22 @@ use super::cut::{channel_of, checked, checked_loops};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// The blocks of a matrix, each cut by itself. Empty blocks have a chunk for each lane, which nobody moves.
+/// Blocks of a matrix, each divided on its own. An empty block has one chunk per lane that no operation moves.
 #[derive(Clone, Debug)]
 pub(super) struct MatrixCut {
     ranks: u32,
     pub(super) lanes: u32,
     layout: Layout,
-    /// The most rounds over any block.
+    /// Maximum number of loops over any block.
     most_loops: u32,
-    /// By sender: chunks of each of its blocks, where all have as many and none for another rank is empty; otherwise 0.
+    /// Chunks per block of each sender, if all its blocks have equally many and none for another rank is empty;
+    /// otherwise 0.
     even_parts: Vec<u32>,
 }
 
 impl MatrixCut {
-    /// The cut for a shape, and the header of its schedule with so many times the chunks of the call as scratch.
+    /// Creates the division for a shape, and the header of its schedule with scratch of `scratch` times the call's
+    /// chunks.
     pub(super) fn new(shape: &Shape, algorithm: Algorithm, scratch: u32) -> Result<(Self, Header), Unsupported> {
         let matrix = matrix_of(shape)?;
         let (ranks, lanes) = (shape.call.ranks, u32::from(shape.channels));
@@ -52,42 +54,42 @@ impl MatrixCut {
         from as usize * self.ranks as usize + to as usize
     }
 
-    /// Rounds that a lane makes over a block; none over an empty one.
+    /// Number of loops of a lane over a block; 0 for an empty block.
     pub(super) fn loops(&self, from: u32, to: u32) -> u32 {
         let segment = self.layout.segments().get(self.segment(from, to));
         segment.filter(|segment| segment.bytes.0 > 0).map_or(0, |segment| segment.parts / self.lanes)
     }
 
-    /// The most rounds over any block.
+    /// Maximum number of loops over any block.
     pub(super) fn most_loops(&self) -> u32 {
         self.most_loops
     }
 
-    /// Rounds that a lane makes over every block that a rank sends, where they are as many for all others; the chunks are then
-    /// those of [`Self::over_peers`].
+    /// Number of loops of a lane over every block that `from` sends, if it is the same for all receivers. The chunks
+    /// are then those of [`Self::over_peers`].
     pub(super) fn even_loops(&self, from: u32) -> Option<u32> {
         self.even_parts.get(from as usize).filter(|&&parts| parts > 0).map(|parts| parts / self.lanes)
     }
 
-    /// The chunks of one round of a lane for several ranks, rank by rank as `peers` says.
+    /// Chunks of one loop of a lane for several receivers, in the order of `peers`.
     pub(super) fn over_peers(&self, from: u32, peers: Walk, (round, lane): (u32, u32)) -> Walk {
         let parts = self.even_parts.get(from as usize).copied().unwrap_or(0);
         let base = self.chunk(from, 0, round, lane) + peers.base * parts;
         Walk { base, stride: peers.stride * parts, ..peers }
     }
 
-    /// The chunk of a block in a loop of a lane; for a loop that the block does not have, some other.
+    /// Chunk of a block in a loop of a lane. Meaningless if the block has fewer loops.
     pub(super) fn chunk(&self, from: u32, to: u32, round: u32, lane: u32) -> u32 {
         let start = self.layout.start_of(self.segment(from, to));
         start + round * self.lanes + lane
     }
 
-    /// The chunks of a block, loop by loop.
+    /// Chunks of a block, one per loop.
     pub(super) fn over_loops(&self, from: u32, to: u32, lane: u32) -> Walk {
         Walk::linear(self.chunk(from, to, 0, lane), self.lanes)
     }
 
-    /// Out of place, copies the block that a rank keeps.
+    /// Out of place, copies the block that a rank sends to itself.
     pub(super) fn copy_own(&self, header: &Header, rank: u32, program: &mut Program) {
         if header.call.buffers == BufferUse::InPlace || self.loops(rank, rank) == 0 {
             return;
@@ -101,7 +103,7 @@ impl MatrixCut {
     }
 }
 
-/// The matrix of a shape, if it is that of its call.
+/// The matrix of a shape, or an error if it does not match the call.
 fn matrix_of(shape: &Shape) -> Result<&Matrix, Unsupported> {
     let call = shape.call;
     let matrix = shape.matrix.as_ref().ok_or(Unsupported::NoMatrix)?;

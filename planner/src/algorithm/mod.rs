@@ -1,13 +1,13 @@
-//! Communication algorithms: each writes the program of one rank of one collective call, one file per algorithm.
+//! Communication algorithms, one file each. An algorithm writes the program of every rank of a collective call.
 //!
-//! All of them follow the same rules:
-//! - An operation waits for the data it moves, for memory it would overwrite, and, where the same two ranks exchange
-//!   several chunks on one channel, for the chunk before. Nothing else is serialised: what can be under way at once is.
-//! - The bytes are cut into *lanes* (one per channel; trees have at least two), lanes into *loops* of at most
+//! Rules common to all algorithms:
+//! - An operation waits for the data that it moves, for memory that it would overwrite, and, if two ranks exchange
+//!   several chunks on one channel, for the previous chunk. Everything else is concurrent.
+//! - Bytes are divided into *lanes* (one per channel; trees have at least two), and lanes into *loops* of at most
 //!   [`Shape::chunk`] bytes per chunk. All chunks of a loop have exactly the same size.
-//! - Input is read in place, the result is built in the output, and intermediates that the caller has no room for go to
+//! - Input is read in place, the result is built in the output, and intermediate data that fits in neither goes to
 //!   scratch.
-//! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, where that divides them.
+//! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, if that divides them.
 
 mod barrier;
 mod binary_tree;
@@ -67,64 +67,65 @@ use ring::Numbering;
 use rooted::{Rooted, Siblings, Tree};
 pub use shape::{Shape, Unsupported};
 
-/// A communication pattern.
+/// Communication pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
-    /// Chunks travel round a ring; broadcast and reduce along the ring as a chain.
+    /// Ring, in which each rank sends to its successor; broadcast and reduce use the ring as a chain.
     Ring,
-    /// all_reduce over a double binary tree of hosts with chains inside; collectives with a root, and barriers, over a
-    /// binomial tree.
+    /// Double binary tree over hosts with chains inside them for all_reduce; a binomial tree for rooted collectives and
+    /// barriers.
     Tree,
-    /// Every rank gives its whole input, or a flag, to every other.
+    /// Direct exchange of whole inputs, or flags, between all pairs of ranks.
     OneShot,
-    /// reduce_scatter, then all_gather, both in one step between all pairs.
+    /// reduce_scatter followed by all_gather, each in one step between all pairs.
     TwoShot,
-    /// Every pair exchanges what it must, in one step.
+    /// Direct exchange between all pairs of ranks in one step.
     Direct,
-    /// Exchanges in each host, rings, chains or exchanges over hosts per GPU position.
+    /// Exchanges within each host; rings, chains or exchanges between hosts for each GPU position.
     Hierarchical,
-    /// Partners at distances 1, 2, 4, … exchange all that they have.
+    /// Exchange of all available data with partners at distances 1, 2, 4, ….
     RecursiveDoubling,
-    /// reduce_scatter by halving what is left to sum from step to step; all_reduce doubles the results back.
+    /// reduce_scatter by recursive halving; all_reduce adds an all_gather by recursive doubling.
     RecursiveHalvingDoubling,
     /// ⌈log2 n⌉ messages over distances 1, 2, 4, … for any number of ranks.
     Bruck,
-    /// A binomial tree for every block, the trees in parallel as far as messages may grow.
+    /// Parallel aggregated trees: one binomial tree per block, with messages aggregated up to the chunk size.
     Pat,
-    /// Rings over the dimensions of a grid of ranks, one dimension after the other.
+    /// Rings along the dimensions of a grid of ranks, one dimension after the other.
     GridRing,
-    /// The root scatters, all gather.
+    /// Scatter from the root followed by all_gather.
     ScatterAllGather,
-    /// Every pair exchanges what it must, one partner at a time.
+    /// Exchange between all pairs of ranks, one partner at a time.
     Pairwise,
-    /// The NVSwitch combines and copies, in one NVLink domain.
+    /// Reduction and multicast in the NVSwitches of one NVLink domain.
     Nvls,
-    /// NVLS in each domain, trees between them.
+    /// NVLS within each NVLink domain, trees between domains.
     NvlsTree,
-    /// Signals over distances 1, 2, 4, …, each after those of the distance before.
+    /// Rounds of signals over distances 1, 2, 4, ….
     Dissemination,
-    /// The root deals with every other rank, all at once.
+    /// Concurrent communication of the root with every other rank.
     Linear,
-    /// The root asks one rank after the other.
+    /// Gather in which the root requests the block of one rank at a time.
     LinearSync,
-    /// A tree of radix 4.
+    /// K-nomial tree of radix 4.
     Knomial,
-    /// A binary tree, to both children at once.
+    /// Binary tree, sending to both children concurrently.
     BinaryTree,
-    /// A binary tree that keeps the order of ranks.
+    /// Binary tree that preserves the order of ranks.
     InOrderTree,
-    /// Two halves over the two sides of a binary tree, then swapped between neighbours.
+    /// Split binary tree: one half of the buffer per side of the tree, then a swap between pairs of ranks.
     SplitTree,
-    /// Four chains that begin at the root.
+    /// Up to four chains that start at the root.
     Chains,
-    /// Neighbours exchange what they got last, to one side and the other in turn.
+    /// Neighbour exchange, in which each rank forwards the blocks it received last, alternating between its two
+    /// neighbours.
     NeighbourExchange,
-    /// reduce_scatter by halving what is left to sum, over growing distances.
+    /// reduce_scatter by recursive halving over increasing distances.
     Butterfly,
-    /// Reduce, then broadcast.
+    /// Reduce followed by broadcast.
     ReduceThenBroadcast,
-    /// Reduce, then scatter.
+    /// Reduce followed by scatter.
     ReduceThenScatter,
 }
 
@@ -132,7 +133,7 @@ use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
 };
 
-/// How many algorithms there are.
+/// Number of algorithms.
 const COUNT: usize = 27;
 
 /// Name and collectives of every algorithm, in the order of the documentation.
@@ -171,7 +172,7 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
 ];
 
 impl Algorithm {
-    /// All of them, in the order of the documentation.
+    /// All algorithms, in the order of the documentation.
     pub const ALL: [Self; COUNT] = {
         let mut all = [Self::Ring; COUNT];
         let mut i = 0;
@@ -182,19 +183,20 @@ impl Algorithm {
         all
     };
 
-    /// Its name: `two_shot`.
+    /// Returns the name, such as `two_shot`.
     #[must_use]
     pub fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
-    /// The collectives that it offers.
+    /// Returns the supported collectives.
     #[must_use]
     pub fn collectives(self) -> &'static [Collective] {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or(&[], |row| row.2)
     }
 
-    /// Whether switches reduce and multicast for it, which lets it pass bounds that others cannot.
+    /// [`InNetwork::Allowed`] if switches reduce and multicast, so that bounds without in-network reduction do not
+    /// apply.
     #[must_use]
     pub fn in_network(self) -> InNetwork {
         match self {
@@ -203,22 +205,23 @@ impl Algorithm {
         }
     }
 
-    /// Whether it sends as many blocks in a message as fit into a chunk, so that programs of one loop depend on the size.
+    /// Returns true if it aggregates as many blocks in a message as fit in a chunk, so that programs of one loop depend
+    /// on the message size.
     #[must_use]
     pub fn fills_messages(self) -> bool {
         self == Self::Pat
     }
 
-    /// Whether a schedule on several channels does on the first of them what one of a single channel does, with smaller
-    /// chunks (a double tree has both of its trees on a single channel, and a buffer that is one message on a single
-    /// channel is many on several).
+    /// Returns true if the first of several channels performs the operations of a single-channel schedule, with smaller
+    /// chunks. Exceptions: a double tree runs both trees on a single channel, and reduce_then_scatter sends the buffer
+    /// as one message on a single channel but as many on several.
     #[must_use]
     pub fn divides_by_channels(self, collective: Collective) -> bool {
         (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
     }
 
-    /// Whether it cuts a buffer into as many chunks however many ranks there are, so that a large one streams through in more and more of
-    /// the same size; others cut it into the blocks of ranks first.
+    /// Returns true if the number of chunks is independent of the number of ranks, so that a large buffer is pipelined
+    /// in more chunks of the same size. Other algorithms first divide the buffer into one block per rank.
     #[must_use]
     pub fn streams(self, collective: Collective) -> bool {
         match collective {
@@ -231,7 +234,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it offers a collective.
+    /// Returns true if it supports a collective.
     #[must_use]
     pub fn supports(self, collective: Collective) -> bool {
         self.collectives().contains(&collective)
@@ -254,7 +257,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Broadcast or reduce over a tree.
+/// Creates the generator of a broadcast or reduce over a tree.
 fn over<T: Tree + Send + Sync + 'static>(
     shape: &Shape,
     algorithm: Algorithm,
@@ -264,26 +267,26 @@ fn over<T: Tree + Send + Sync + 'static>(
     Ok(Box::new(Rooted::new(shape, algorithm, tree, siblings)?))
 }
 
-/// What writes the programs of an algorithm.
+/// Creates the generator that writes the programs of an algorithm.
 ///
 /// # Errors
-/// [`Unsupported`] says why there is none.
+/// Returns [`Unsupported`] if the algorithm cannot run a call of this shape.
 ///
 /// # Complexity
-/// Making a generator takes time proportional to the number of ranks at most; each program takes time proportional to
+/// Creating a generator takes at most time proportional to the number of ranks; each program takes time proportional to
 /// its runs.
 pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
     written(algorithm, shape, Numbering::ByRank).and_then(held)
 }
 
-/// The same to be timed only, with buffers in some place: operation by operation it sends as much, the same way, after the
-/// same as [`generator`]'s, but rings may name the blocks of ranks by other numbers, each lane its own. All chunks being as
-/// large, no simulation can tell, and where the places of a ring do not follow each other evenly programs are shorter by the
-/// number of ranks. (In managed memory, which moves when it is first touched, names stay.) What it says of whose bytes these
-/// are is not true: it cannot be verified, exported or executed.
+/// Variant of [`generator`] for timing only, with buffers in the given location. Its operations have the same sizes,
+/// routes and dependencies, but rings may number the blocks of ranks differently in each lane. All chunks have the same
+/// size, so simulated times are equal, and programs are shorter by a factor of the number of ranks if ring positions
+/// are not evenly spaced. In managed memory, where pages migrate on first touch, the numbering is unchanged. The
+/// schedule does not identify the right blocks, so it must not be verified, exported or executed.
 ///
 /// # Errors
-/// As [`generator`].
+/// See [`generator`].
 pub fn timed(
     algorithm: Algorithm,
     shape: &Shape,
@@ -293,20 +296,21 @@ pub fn timed(
     written(algorithm, shape, numbering).and_then(held)
 }
 
-/// Chunks of a rank up to which its program is surely short.
+/// Number of chunks per rank up to which programs are always short.
 const FEW_CHUNKS: u32 = 1 << 16;
 
-/// The most operations of all ranks that are lowered one by one: some gigabytes of them.
+/// Maximum number of operations over all ranks that are lowered individually; they need several gigabytes of memory.
 const MOST_APART: u64 = 1 << 25;
 
-/// Refuses a generator whose programs would not be held, by that of the root: of algorithms that write a run for each loop.
+/// Returns the generator, or an error if its programs would not fit in memory, judged by the root's program. This
+/// affects algorithms that write one run per loop.
 fn held(generator: Box<dyn Generate + Send + Sync>) -> Result<Box<dyn Generate + Send + Sync>, Unsupported> {
     let header = generator.header();
     let Call { ranks, root, .. } = header.call;
     if header.layout.chunks() / ranks.max(1) > FEW_CHUNKS {
         let mut program = Program::default();
         generator.program(root, &mut program);
-        // Of chunks that differ in size each operation is lowered by itself.
+        // Operations on chunks of unequal size are lowered individually.
         let apart: u64 = match header.layout.is_even() {
             true => 0,
             false => program.runs().iter().map(|run| u64::from(run.len)).sum(),
@@ -362,7 +366,7 @@ fn written(
         (Algorithm::InOrderTree, _) => Box::new(in_order_tree::InOrderReduce::new(shape)?),
         (Algorithm::SplitTree, _) => Box::new(split_tree::SplitTree::new(shape)?),
         (Algorithm::LinearSync, _) => Box::new(linear_sync::LinearSync::new(shape)?),
-        // An odd number of ranks has no pairs.
+        // An odd number of ranks cannot be paired.
         (Algorithm::NeighbourExchange, _) if ranks % 2 == 1 => Box::new(ring::Ring::new(shape, numbering)?),
         (Algorithm::NeighbourExchange, _) => Box::new(neighbours::NeighbourExchange::new(shape)?),
         (Algorithm::Butterfly, _) => Box::new(butterfly::Butterfly::new(shape)?),

@@ -1,12 +1,12 @@
-//! Neighbour exchange: all_gather in n/2 steps between ranks next to each other.
+//! Neighbour exchange: all_gather in n/2 steps between adjacent ranks.
 //!
-//! Ranks 2i and 2i + 1 give each other their own blocks. Then every rank turns from one neighbour to the other, and gives it the two
-//! blocks that it got last (its own pair at first): n/2 steps, (n−1)/n of the bytes sent by every rank. Equal links of latency
-//! L and bandwidth B: n/2·L + (n−1)/n · bytes/B. An odd number of ranks has no pairs: then it is [`super::ring`]'s, as in
-//! Open MPI. Per rank, lane and loop three runs a step.
+//! Ranks 2i and 2i + 1 first exchange their own blocks. In each further step every rank alternates between its two
+//! neighbours and sends the two blocks that it received last (at first those of its own pair). n/2 steps; every rank
+//! sends (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: n/2·L + (n−1)/n · bytes/B. An odd
+//! number of ranks cannot be paired and uses [`super::ring`], as in Open MPI. Three runs per rank, lane, loop and step.
 //!
-//! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with Fast
-//! Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).
+//! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with
+//! Fast Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).
 
 use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank, Walk};
 
@@ -16,7 +16,7 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Neighbour exchange of an even number of ranks.
+/// Schedule generator of the neighbour exchange for an even number of ranks.
 pub(super) struct NeighbourExchange {
     header: Header,
     cut: Cut,
@@ -32,17 +32,18 @@ impl NeighbourExchange {
         self.header.call.ranks
     }
 
-    /// Whom a rank exchanges with: the other of its pair in even steps.
+    /// The rank with which `rank` exchanges in a step; in even steps, the other rank of its pair.
     fn neighbour(&self, rank: u32, step: u32) -> u32 {
         let up = rank.is_multiple_of(2) == step.is_multiple_of(2);
         on(rank, if up { 1 } else { self.ranks() - 1 }, self.ranks())
     }
 
-    /// The first of the two blocks that a rank gets in a step (from 1), pairs being those of ranks 2i and 2i + 1.
+    /// First of the two blocks that a rank receives in a step (from 1 on). Block pairs are those of ranks 2i and 2i +
+    /// 1.
     fn got(&self, rank: u32, step: u32) -> u32 {
         let ranks = self.ranks();
-        // Of even ranks, what comes from below in odd steps lies ever further below, the other ever further above; odd
-        // ranks the other way round.
+        // Even ranks receive blocks from further and further below in odd steps, and from further and further above in
+        // even steps; for odd ranks it is reversed.
         let away = 2 * step.div_ceil(2);
         let pair = rank / 2 * 2;
         let above = rank.is_multiple_of(2) == step.is_multiple_of(2);
@@ -65,7 +66,7 @@ impl Pattern for NeighbourExchange {
         };
         match step {
             0 => vec![own, Piece::nothing(rank)],
-            // Its own from where the caller has it, and that of its pair.
+            // The own block is read from the input, the other block of the pair from the output.
             1 => vec![own, passed(rank ^ 1, 1)],
             _ => vec![Piece::nothing(rank), passed(self.got(rank, step - 1), 2)],
         }

@@ -1,11 +1,12 @@
-//! NVLS: the NVSwitch combines and copies. all_reduce, reduce_scatter and all_gather in one NVLink domain.
+//! NVLS: all_reduce, reduce_scatter and all_gather in one NVLink domain, with reduction and multicast in the
+//! NVSwitches.
 //!
-//! Every rank loads its part of everybody's input, combined in the switch on its way (`multimem.ld_reduce`), and stores
-//! the result to everybody at once (`multimem.st`). A port carries the bytes once each way instead of the 2(n−1)/n times
-//! of a ring: each way it gives the others what they load and takes what they store. Two steps; equal links of latency L
-//! and bandwidth B, one loop: all_reduce 2(L + bytes/B), reduce_scatter and all_gather L + bytes/B. With many loops the
-//! loads of one run beside the stores of the other, and the bytes of all_reduce take (1 + 1/n)·bytes/B. One run per lane
-//! for each of the two.
+//! Every rank loads its part of all ranks' inputs, reduced in the switch (`multimem.ld_reduce`), and stores the result
+//! to all ranks with one multicast (`multimem.st`). A port carries the bytes once per direction, compared with 2(n−1)/n
+//! times for a ring: outgoing data is what the other ranks load and what the rank stores. Two steps. Time on equal
+//! links of latency L and bandwidth B with one loop: 2(L + bytes/B) for all_reduce, L + bytes/B for reduce_scatter and
+//! all_gather. With many loops, loads of one loop overlap with stores of another, and the bandwidth term of all_reduce
+//! is (1 + 1/n)·bytes/B. One run per lane for each of loads and stores.
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h (RunWorkColl for NCCL_ALGO_NVLS),
 //! src/transport/nvls.cc.
@@ -18,10 +19,10 @@ use super::cut::{Cut, channel_of};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// The ranks of all the call, as one team.
+/// Team of all ranks of the call.
 const ALL: Walk = Walk::fixed(0);
 
-/// Collectives through the switch.
+/// Schedule generator of collectives through the NVSwitches.
 pub(super) struct Nvls {
     header: Header,
     cut: Cut,

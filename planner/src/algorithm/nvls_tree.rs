@@ -1,10 +1,10 @@
 //! NVLS with trees between NVLink domains: all_reduce on several hosts.
 //!
-//! In each domain of g ranks the switch combines part i for the rank at position i ([`super::nvls`]); the ranks at position
-//! i of all domains reduce it up and broadcast it down a binary tree, half of the lanes on one tree and half on the other
-//! ([`super::host_trees`]); the switch copies the sums to everybody. Links between h domains carry 2·bytes/g per rank for
-//! each child, those inside the bytes once each way. Depth 2 + 2·log2 h steps; with one loop, latency L and bandwidth B
-//! inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' + bytes/(g·B')).
+//! In each domain of g ranks the switch reduces part i for the rank at position i ([`super::nvls`]). The ranks at
+//! position i of all domains reduce it up and broadcast it down a binary tree, half of the lanes on each of the two
+//! trees ([`super::host_trees`]). The switch then multicasts the sums. Links between h domains carry 2·bytes/g per rank
+//! for each child, those inside carry the bytes once per direction. 2 + 2·log2 h steps. Time with one loop, latency L
+//! and bandwidth B inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' + bytes/(g·B')).
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h (RunWorkColl for NCCL_ALGO_NVLS_TREE), src/graph/connect.cc
 //! (`connectNvlsTrees`).
@@ -18,8 +18,8 @@ use super::host_trees::host_tree;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Runs of a lane, on every rank: the domain's sum, up, reduce the second child's data, down to the children, the result
-/// to the domain.
+/// Runs of a lane, in this order on every rank: reduction in the domain, sum to the parent, local reduction of the
+/// second child's data, results to the children, multicast in the domain.
 const GATHER: u32 = 0;
 const UP: u32 = 1;
 const REDUCE: u32 = 2;
@@ -27,7 +27,7 @@ const DOWN: [u32; 2] = [3, 4];
 const SPREAD: u32 = 5;
 const RUNS_PER_LANE: u32 = 6;
 
-/// all_reduce through switches and trees.
+/// Schedule generator of all_reduce through NVSwitches and trees.
 pub(super) struct NvlsTree {
     header: Header,
     cut: Cut,
@@ -40,7 +40,7 @@ impl NvlsTree {
         if per_team < 2 || !ranks.is_multiple_of(per_team) {
             return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
         }
-        // One channel serves both trees.
+        // Both trees run on one channel if there is only one.
         let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
         let slots = layout.chunks();
         let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());
@@ -69,8 +69,8 @@ impl Generate for NvlsTree {
             let domain = Walk::fixed(team);
             let [first, second] =
                 family.children.map(|child| child.map(|child| Dependency::shifted(across(child), run(UP), 0)));
-            // The sum of this domain's subtree is complete when this is done; the first child's data is added as it
-            // arrives, which waits for the domain's own sum.
+            // Operation that completes the sum of this domain's subtree. The first child's data is reduced on arrival,
+            // after the domain's own sum; the second child's data is reduced locally.
             let from_first = first.unwrap_or(own(GATHER));
             let complete = if second.is_some() { own(REDUCE) } else { from_first };
 

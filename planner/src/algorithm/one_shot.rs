@@ -1,12 +1,12 @@
-//! One-shot all_reduce: every rank puts its whole input into a slot of its own at every other rank; then every rank adds
-//! up what it got.
+//! One-shot all_reduce: every rank puts its whole input into its own slot at every other rank, then reduces what it
+//! received.
 //!
-//! One step; every rank sends (n−1) times the bytes, and needs n times the bytes of scratch. Equal links of latency L and
-//! bandwidth B: L + (n−1)·bytes/B; local sums come on top where they cost. Per rank 2(n−1) runs per lane, whatever the
-//! number of loops.
+//! One step; every rank sends (n−1) times the bytes and needs n times the bytes of scratch. Time on equal links of
+//! latency L and bandwidth B: L + (n−1)·bytes/B, plus the cost of local reductions. 2(n−1) runs per rank and lane, for
+//! any number of loops.
 //!
-//! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`, which
-//! reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
+//! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`,
+//! which reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
 
@@ -15,7 +15,7 @@ use super::lane::Lane;
 use super::peers::Peers;
 use super::{Algorithm, Shape, Unsupported};
 
-/// One-shot all_reduce.
+/// Schedule generator of the one-shot all_reduce.
 pub(super) struct OneShot {
     header: Header,
     cut: Cut,
@@ -62,7 +62,7 @@ impl Generate for OneShot {
                 let mut awaited = vec![Dependency::shifted(Rank(source), first_run + offset - 1, 0)];
                 match last {
                     Some(last) => awaited.push(Dependency::shifted(rank, last, 0)),
-                    // In place, the sum overwrites the input: it must have been sent.
+                    // In place, the sum overwrites the input, which must have been sent first.
                     None => {
                         awaited.extend(self.peers.offsets().map(|o| Dependency::shifted(rank, first_run + o - 1, 0)));
                     }

@@ -1,21 +1,21 @@
-//! Ring orders: who follows whom.
+//! Ring orders: the sequence of ranks in each ring.
 
 use fabricast_sim::schedule::{Rank, Symmetry};
 
 use super::{Shape, Unsupported};
 
-/// The order of the ranks round one ring.
+/// Order of the ranks in one ring.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     ranks: u32,
-    /// Neighbours differ by this, modulo the ranks, where they always differ by the same.
+    /// Difference between neighbouring ranks modulo the number of ranks, if it is constant.
     step: Option<u32>,
-    /// Rank at each position and position of each rank; none for 0, 1, 2, …
+    /// Rank at each position and position of each rank; `None` for 0, 1, 2, ….
     listed: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Order {
-    /// The orders of a shape, at least one.
+    /// Returns the orders of a shape, at least one.
     pub(super) fn all_of(shape: &Shape) -> Result<Vec<Self>, Unsupported> {
         let ranks = shape.call.ranks;
         if shape.orders.is_empty() {
@@ -54,25 +54,25 @@ impl Order {
         self.listed.as_ref().map_or(position, |(ring, _)| ring[position as usize])
     }
 
-    /// The rank `places` after a rank, against the ring's direction for negative ones.
+    /// The rank `places` positions after a rank; negative values go against the ring's direction.
     pub(super) fn after(&self, rank: u32, places: i64) -> u32 {
         let position = (i64::from(self.position(rank)) + places).rem_euclid(i64::from(self.ranks));
         self.rank_at(position as u32)
     }
 
-    /// How much a neighbour's number is larger, modulo the ranks, if it is the same for all.
+    /// Difference between neighbouring ranks modulo the number of ranks, if it is constant.
     pub(super) fn step(&self) -> Option<u32> {
         self.step
     }
 
-    /// Whether adding `shift` to every rank leaves the ring as it is.
+    /// Returns true if adding `shift` to every rank maps the ring to itself.
     fn is_invariant(&self, shift: u32) -> bool {
         let shifted = |rank: u32| ((u64::from(rank) + u64::from(shift)) % u64::from(self.ranks)) as u32;
         self.step.is_some() || (0..self.ranks).all(|rank| self.after(shifted(rank), 1) == shifted(self.after(rank, 1)))
     }
 }
 
-/// Rotation by one rank on a single host; from host to host on several. None where some order does not allow it.
+/// Rotation by one rank on a single host, or by one host on several; none if some ring order is not invariant under it.
 pub(super) fn rotations(shape: &Shape, orders: &[Order]) -> Symmetry {
     let digit = shape.rotation();
     if orders.iter().all(|order| order.is_invariant(digit.stride)) {

@@ -1,19 +1,18 @@
-//! PAT, parallel aggregated trees: every block travels a binomial tree of its own, the far hops first, and hops of many
-//! trees between the same two ranks are one message, as large as a chunk may be.
+//! PAT, parallel aggregated trees. Every block travels on its own binomial tree, long hops first; hops of several trees
+//! between the same two ranks are aggregated into one message, up to the chunk size.
 //!
-//! **all_gather.** Counted from its owner, the rank at position p gets a block from position p − d, d the lowest set bit of
-//! p; there are trees for all n blocks, and n need not be a power of two. Let N be the next power of two, and A, a power
-//! of two of at most N/2, how many blocks a message may take. log2 A steps over distances N/2, N/4, …, N/A bring every
-//! block to A positions, with at most A/2 blocks a message. The N/A − 1 hops of the trees below each of them follow depth
-//! first, A blocks a message. So ⌈log2 n⌉ steps with whole trees in parallel, n − 1 for blocks as large as a chunk.
-//! **reduce_scatter** is the same backwards, partial sums instead of blocks. As trees are finished depth first, no more
-//! than A·log2(N/A) partial sums are under way at a rank; in scratch each has the place of its block.
-//! Every rank sends (n−1)/n of the bytes. Equal links of latency L and bandwidth B, without a limit to chunks:
-//! ⌈log2 n⌉·L + (n−1)/n · bytes/B.
-//! Per rank, lane and loop four runs a step at most.
+//! **all_gather.** Counted from a block's owner, the rank at position p receives the block from position p − d, where d
+//! is the lowest set bit of p. There are trees for all n blocks, and n need not be a power of two. Let N be the next
+//! power of two, and A the number of blocks that fit in a message, a power of two of at most N/2. log2 A steps over
+//! distances N/2, N/4, …, N/A bring every block to A positions, with at most A/2 blocks per message. The N/A − 1 hops
+//! of the trees below each of them follow depth first, A blocks per message. The total is ⌈log2 n⌉ steps with whole
+//! trees in parallel, and n − 1 for blocks as large as a chunk. **reduce_scatter** runs backwards, with partial sums
+//! instead of blocks. As trees are completed depth first, a rank has at most A·log2(N/A) partial sums at a time; each
+//! is in scratch at the index of its block. Every rank sends (n−1)/n of the bytes. Time on equal links of latency L and
+//! bandwidth B with unlimited chunks: ⌈log2 n⌉·L + (n−1)/n · bytes/B. At most four runs per rank, lane, loop and step.
 //!
-//! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252, 2025;
-//! NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
+//! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252,
+//! 2025; NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Generate, Header, OpKind, Program, Rank, RotationDigit, Symmetry, Walk,
@@ -25,7 +24,7 @@ use super::ring::copy_own;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// PAT all_gather and reduce_scatter.
+/// Schedule generator of PAT all_gather and reduce_scatter.
 pub(super) struct Pat {
     header: Header,
     cut: Cut,
@@ -41,17 +40,17 @@ struct Hop {
     distance: u32,
     first: u32,
     stride: u32,
-    /// How many there are.
+    /// Number of hops.
     count: u32,
 }
 
-/// How many blocks are under way together.
+/// Aggregation of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trees {
     ranks: u32,
-    /// Blocks of a message.
+    /// Blocks per message.
     together: u32,
-    /// Positions of the subtree that is gone through hop by hop.
+    /// Positions of each subtree that is traversed hop by hop.
     subtree: u32,
 }
 
@@ -73,7 +72,7 @@ impl Trees {
     fn hops(self) -> Vec<Hop> {
         let whole = self.together * self.subtree;
         let hop = |distance: u32, first: u32, stride: u32| {
-            // Positions beyond the last rank are not there.
+            // Positions after the last rank do not exist.
             let count = self.ranks.saturating_sub(first + distance).div_ceil(stride);
             Hop { distance, first, stride, count }
         };
@@ -84,7 +83,7 @@ impl Trees {
             if size > 1 {
                 let half = size / 2;
                 hops.push(hop(half, first, self.subtree));
-                // What hangs on the far half comes next, then the rest of the near one.
+                // The subtree of the far half comes next, then the rest of the near half.
                 open.push((first, half));
                 open.push((first + half, half));
             }
@@ -93,7 +92,7 @@ impl Trees {
         hops
     }
 
-    /// The blocks that have come so far at a rank: those of the owners `first, first + stride, …` positions before it.
+    /// Blocks of the owners `first, first + stride, …` positions before a rank.
     fn blocks_at(self, rank: u32, first: u32, stride: u32) -> Walk {
         let back = on(0, self.ranks - stride % self.ranks, self.ranks);
         Walk::cyclic(0, on(rank, self.ranks - first % self.ranks, self.ranks), back, self.ranks)
@@ -124,7 +123,7 @@ impl Pat {
         self.hops[if self.reduces() { self.hops.len() - 1 - step } else { step }]
     }
 
-    /// Blocks go on; a rank's own comes from its input.
+    /// Forwards blocks of an all_gather; a rank's own block comes from its input.
     fn spread(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let to = on(rank, hop.distance, self.trees.ranks);
         let own = u32::from(hop.first == 0);
@@ -136,15 +135,15 @@ impl Pat {
         ]
     }
 
-    /// Partial sums go back; what comes home goes to the output. The last position sends its input alone, as those do that
-    /// nothing hangs on.
+    /// Returns partial sums of a reduce_scatter towards their owners, where they go to the output. The last position
+    /// sends its input alone, as leaves do.
     fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let trees = self.trees;
         let to = on(rank, trees.ranks - hop.distance, trees.ranks);
         let is_leaf = |i: u32| hop.distance == 1 || hop.first + i * hop.stride + hop.distance + 1 == trees.ranks;
         let home = u32::from(hop.first == 0);
         let alone = u32::from(hop.count > home && hop.distance > 1 && is_leaf(hop.count - 1));
-        // The first to add to a sum of an inner position comes from the next one.
+        // The first contribution to a sum at an inner position comes from the next position.
         let kind = if hop.distance == 1 { OpKind::PutReduceInput } else { OpKind::PutReduce };
         let piece = |from: u32, len: u32| {
             let position = hop.first + from * hop.stride;
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_position_is_reached_once_from_one_that_was() {
+    fn every_position_is_reached_once_from_a_reached_position() {
         for ranks in 2..140u32 {
             let whole = ranks.next_power_of_two();
             for together in (0..whole.ilog2()).map(|k| 1 << k) {
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_few_as_long_as_messages_may_grow() {
+    fn larger_messages_need_fewer_steps() {
         let steps = |ranks: u32, together: u32| {
             Trees { ranks, together, subtree: ranks.next_power_of_two() / together }.hops().len()
         };

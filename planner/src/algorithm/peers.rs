@@ -1,12 +1,13 @@
-//! All other ranks, in an order that looks the same from every rank: by hosts further on, then by positions further on in
-//! the host. So exchanges between all pairs stay as they are when hosts, or positions in all hosts, are rotated.
+//! Enumeration of all other ranks in an order that is equal from every rank: by host distance, then by position
+//! distance within the host. Exchanges between all pairs are thus invariant under rotations of hosts, or of positions
+//! in all hosts.
 
 use fabricast_sim::schedule::{RotationDigit, Symmetry, Walk};
 
 use super::Shape;
 
-/// The ranks as hosts × positions. Offset `j` from a rank is `j / per_host` hosts and `j mod per_host` positions on;
-/// offset 0 is the rank itself.
+/// Ranks arranged as hosts × positions. The rank at offset `j` is `j / per_host` hosts and `j mod per_host` positions
+/// away; offset 0 is the rank itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peers {
     hosts: u32,
@@ -19,39 +20,39 @@ impl Peers {
         Self { hosts: shape.call.ranks / per_host, per_host }
     }
 
-    /// Offsets of the others.
+    /// Offsets of the other ranks.
     pub(super) fn offsets(self) -> std::ops::Range<u32> {
         1..self.hosts * self.per_host
     }
 
-    /// The rank at an offset.
+    /// The rank at an offset from `rank`.
     pub(super) fn target(self, rank: u32, offset: u32) -> u32 {
         let host = (rank / self.per_host + offset / self.per_host) % self.hosts;
         host * self.per_host + (rank % self.per_host + offset % self.per_host) % self.per_host
     }
 
-    /// The rank from which this one is at an offset.
+    /// The rank from which `rank` is at an offset.
     pub(super) fn source(self, rank: u32, offset: u32) -> u32 {
         self.target(rank, self.opposite(offset))
     }
 
-    /// The offset back.
+    /// Inverse of an offset.
     pub(super) fn opposite(self, offset: u32) -> u32 {
         let host = (self.hosts - offset / self.per_host) % self.hosts;
         host * self.per_host + (self.per_host - offset % self.per_host) % self.per_host
     }
 
-    /// Where the rank at an offset stands in [`Self::walks`]: the walk, and the step of it.
+    /// Position of the rank at an offset in [`Self::walks`]: index of the walk, and step within it.
     pub(super) fn place_of(self, offset: u32) -> (u32, u32) {
         let (host, position) = (offset / self.per_host, offset % self.per_host);
         (host, if host == 0 { position - 1 } else { position })
     }
 
-    /// All others as a walk per host: the walk and its length.
+    /// All other ranks, one walk per host, with the length of each walk.
     pub(super) fn walks(self, rank: u32) -> impl Iterator<Item = (Walk, u32)> {
         let (host, position) = (rank / self.per_host, rank % self.per_host);
         (0..self.hosts).map(move |further| {
-            // In its own host a rank leaves itself out.
+            // A rank excludes itself in its own host.
             let skipped = u32::from(further == 0);
             let base = (host + further) % self.hosts * self.per_host;
             (Walk::cyclic(base, position + skipped, 1, self.per_host), self.per_host - skipped)

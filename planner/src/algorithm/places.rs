@@ -1,25 +1,25 @@
-//! Ranks of any number at the places of a power of two: of the first ranks every even one is the *guest* of the next,
-//! which acts for both. Blocks of neighbouring places are neighbours.
+//! Mapping of any number of ranks to a power of two of places. Among the first ranks, every even one is the *guest* of
+//! the next, its stand-in, which acts for both. Blocks of adjacent places are contiguous.
 //!
 //! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.5.
 
-/// Who is where.
+/// Mapping of ranks to places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     /// log2 of the number of places.
     bits: u32,
-    /// Ranks beyond the power of two.
+    /// Number of ranks beyond the power of two.
     guests: u32,
 }
 
 impl Places {
-    /// Of at least one rank.
+    /// Creates the mapping for `ranks` ranks, at least one.
     pub(super) fn new(ranks: u32) -> Self {
         let bits = ranks.ilog2();
         Self { bits, guests: ranks - (1 << bits) }
     }
 
-    /// Steps over the places: log2 of their number.
+    /// log2 of the number of places, which is the number of exchange steps.
     pub(super) fn bits(self) -> u32 {
         self.bits
     }
@@ -29,12 +29,12 @@ impl Places {
         1 << self.bits
     }
 
-    /// Whether there are guests.
+    /// Returns true if there are guests.
     pub(super) fn has_guests(self) -> bool {
         self.guests > 0
     }
 
-    /// The place of a rank; none for a guest.
+    /// Place of a rank; `None` for a guest.
     pub(super) fn place(self, rank: u32) -> Option<u32> {
         match rank {
             _ if rank >= 2 * self.guests => Some(rank - self.guests),
@@ -48,51 +48,51 @@ impl Places {
         if place < self.guests { 2 * place + 1 } else { place + self.guests }
     }
 
-    /// The guest of a rank that acts for one.
+    /// The guest of a rank, if it is a stand-in.
     pub(super) fn guest(self, rank: u32) -> Option<u32> {
         (rank < 2 * self.guests && !rank.is_multiple_of(2)).then(|| rank - 1)
     }
 
-    /// Who acts for a rank, if it is a guest.
+    /// The stand-in of a rank, if it is a guest.
     pub(super) fn stand_in(self, rank: u32) -> Option<u32> {
         self.place(rank).is_none().then(|| rank + 1)
     }
 
-    /// The rank that a rank exchanges with over a distance of places; none for a guest.
+    /// The partner of a rank over a distance of places; `None` for a guest.
     pub(super) fn partner(self, rank: u32, distance: u32) -> Option<u32> {
         self.place(rank).map(|place| self.rank(place ^ distance))
     }
 
-    /// The first place of the group of `size` places (a power of two) that a place is in.
+    /// First place of the aligned group of `size` places (a power of two) that contains a place.
     pub(super) fn group(place: u32, size: u32) -> u32 {
         place & !(size - 1)
     }
 
-    /// The blocks of the ranks at `count` places from `first`, guests' included: the first and how many.
+    /// Blocks of the ranks at `count` places from `first`, including guests: the first block and the number of blocks.
     pub(super) fn blocks(self, first: u32, count: u32) -> (u32, u32) {
         let start = |place: u32| place + place.min(self.guests);
         (start(first), start(first + count) - start(first))
     }
 
-    /// The most blocks of a group of `size` places.
+    /// Maximum number of blocks in an aligned group of `size` places.
     pub(super) fn most_blocks(self, size: u32) -> u32 {
         self.blocks(0, size).1
     }
 }
 
-/// What happens in a step.
+/// Phase of an algorithm over places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Guests give what they have.
+    /// Guests send their data to their stand-ins.
     Come,
-    /// An exchange among the places, from 0.
+    /// Exchange among the places, numbered from 0.
     Exchange(u32),
-    /// Guests get what they must.
+    /// Guests receive their results.
     Leave,
 }
 
 impl Phase {
-    /// Of some exchanges, between the guests' two steps if there are guests.
+    /// Phase of a step. The exchanges are between the guests' two steps, if there are guests.
     pub(super) fn of(step: u32, exchanges: u32, places: Places) -> Self {
         match step.checked_sub(u32::from(places.has_guests())) {
             None => Self::Come,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rank_is_at_one_place_or_a_guest() {
+    fn every_rank_has_a_place_or_is_a_guest() {
         for ranks in 1..200 {
             let places = Places::new(ranks);
             let seated: Vec<u32> = (0..ranks).filter_map(|rank| places.place(rank)).collect();

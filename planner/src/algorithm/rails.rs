@@ -1,51 +1,52 @@
-//! Rings and chains that spread over the NICs of their hosts.
+//! Rings and chains that use all NICs of their hosts.
 //!
-//! NICs of a host are its rails; rail i joins NIC i of every host. Channel c enters a host at rail c and leaves it at the
-//! rail before, and goes back through the next host: it enters that where it left this one. So every rail carries as many
-//! channels each way as every other, and no message changes rails between hosts, if the hosts are even in number. Where
-//! there are fewer rails than ranks, further channels begin at the next rank of a rail.
+//! The NICs of a host are its rails; rail i connects NIC i of every host. Channel c enters a host at rail c, leaves it
+//! at the previous rail, and traverses the next host in reverse, entering it where it left the first. With an even
+//! number of hosts, every rail carries the same number of channels in each direction, and no message changes rails
+//! between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail.
 //!
-//! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2: hosts in
-//! turn), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). That it goes there and back, rather
-//! than relay over NVLink to stay on a rail (PXN), is a choice of this module; either way loads every NIC alike.
+//! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2:
+//! alternating hosts), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). Reversing in
+//! alternate hosts, rather than relaying over NVLink to stay on a rail (PXN), is a choice of this module; both load
+//! every NIC equally.
 
 use fabricast_sim::schedule::Rank;
 
-/// How ranks of equal hosts stand to their rails.
+/// Assignment of the ranks of equal hosts to rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rails {
-    /// Ranks of a host.
+    /// Ranks per host.
     per_host: u32,
-    /// Rails of a host: a divisor of its ranks.
+    /// Rails per host, a divisor of its ranks.
     rails: u32,
 }
 
 impl Rails {
-    /// Of hosts with so many ranks and NICs. NICs beyond the ranks, and those that ranks do not share evenly, are no rails
-    /// of their own; without NICs every rank is taken to have its own.
+    /// Creates the assignment for hosts with `per_host` ranks and `nics` NICs. NICs beyond the ranks, or not evenly
+    /// shared by them, are not separate rails. Without NICs, every rank is its own rail.
     pub(crate) fn new(per_host: u32, nics: u32) -> Self {
         let divides = |rails: &u32| per_host.is_multiple_of(*rails);
         let most = if nics == 0 { per_host } else { nics.min(per_host) };
         Self { per_host, rails: (1..=most).rev().find(divides).unwrap_or(1) }
     }
 
-    /// Where channel `lane` enters a host.
+    /// Position at which channel `lane` enters a host.
     pub(crate) fn entry(self, lane: u32) -> u32 {
         let share = self.per_host / self.rails;
         lane % self.rails * share + lane / self.rails % share
     }
 
-    /// Channels after which entries repeat.
+    /// Number of channels after which entries repeat.
     fn period(self) -> u32 {
         self.per_host
     }
 
-    /// Ranks of a host from where channel `lane` enters to where it leaves.
+    /// Ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
         let enter = self.entry(lane);
         let round = |step: u32| (enter + step) % self.per_host;
         let leave = if self.rails > 1 {
-            // The rail before, at the same rank of it.
+            // Exit at the previous rail, at the rank of the same index in it.
             let (round, rail) = (lane / self.rails, lane % self.rails);
             self.entry(round * self.rails + (rail + self.rails - 1) % self.rails)
         } else {
@@ -56,7 +57,7 @@ impl Rails {
         std::iter::once(enter).chain(between).chain(last).collect()
     }
 
-    /// The orders of rings over `ranks`, one for each channel until they repeat; none for a single host.
+    /// Returns ring orders over `ranks`, one per channel until they repeat; empty for a single host.
     pub(crate) fn orders(self, ranks: u32) -> Vec<Vec<Rank>> {
         if self.per_host == 0 || ranks <= self.per_host || !ranks.is_multiple_of(self.per_host) {
             return Vec::new();
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_hosts_of_four_go_there_and_back() {
+    fn rings_traverse_odd_hosts_in_reverse() {
         let orders = Rails::new(4, 4).orders(8);
         let ranks = |order: &Vec<Rank>| order.iter().map(|rank| rank.0).collect::<Vec<_>>();
         assert_eq!(
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_visit_every_rank_once_and_rails_alike_and_change_no_rail() {
+    fn rings_visit_every_rank_once_and_load_rails_equally() {
         for (per_host, nics) in [(8, 8), (8, 4), (8, 2), (8, 32), (4, 4), (6, 4), (2, 1), (8, 0)] {
             let rails = Rails::new(per_host, nics);
             let share = per_host / rails.rails;
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn single_hosts_keep_their_order() {
+    fn orders_are_empty_for_one_host_and_one_per_rank_for_several() {
         let rails = Rails::new(8, 8);
         assert!(rails.orders(8).is_empty());
         assert_eq!([16, 256, 264, 16_384].map(|ranks| rails.orders(ranks).len()), [8; 4]);

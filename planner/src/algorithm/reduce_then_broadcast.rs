@@ -1,12 +1,12 @@
-//! all_reduce as a reduce to rank 0 and a broadcast from there, one after the other: for small calls of many ranks.
+//! all_reduce as a reduce to rank 0 followed by a broadcast, for small calls of many ranks.
 //!
-//! The reduce goes over a binomial tree, the broadcast over one of radix 4 ([`super::knomial`]); a chunk is broadcast when its
-//! sum is complete. Twice the least that the ranks must send together is sent, most of it by rank 0. As many steps as a
-//! number below n has bits set at most, and digits that are not 0 in base 4. Equal links of latency L and bandwidth B, one
-//! chunk, n = 4ᵐ: 3m·L + (2m + 3·m(m+1)/2)·bytes/B. Runs are those of the two.
+//! The reduce uses a binomial tree, the broadcast a k-nomial tree of radix 4 ([`super::knomial`]); a chunk is broadcast
+//! once its sum is complete. The depth is the maximum number of one bits in a number below n, plus the maximum number
+//! of nonzero base-4 digits. Rank 0 sends most of the bytes. Time on equal links of latency L and bandwidth B with one
+//! chunk and n = 4ᵐ: 3m·L + (2m + 3·m(m+1)/2)·bytes/B. Runs are those of the two parts.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping), whose trees are those that its
-//! decisions for MPI_Reduce and MPI_Bcast name, these two at most sizes.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping). Its trees are those that the
+//! decision rules of MPI_Reduce and MPI_Bcast select, these two at most sizes.
 
 use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank};
 
@@ -17,7 +17,7 @@ use super::rooted::{Seats, Siblings, Stream};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Reduce, then broadcast.
+/// Schedule generator of reduce followed by broadcast.
 pub(super) struct ReduceThenBroadcast {
     header: Header,
     cut: Cut,

@@ -1,13 +1,14 @@
-//! reduce_scatter as a reduce to rank 0 and a scatter from there, one after the other.
+//! reduce_scatter as a reduce to rank 0 followed by a scatter.
 //!
-//! The reduce of the whole buffer goes over a binomial tree, into scratch of rank 0; that gives every other rank its block, all at
-//! once. As many steps as a number below n has bits set at most, and one; (n−1)(1 + 1/n) buffers are sent in all. Equal
-//! links of latency L and bandwidth B, one chunk a block on one channel, n a power of two:
-//! (log₂ n + 1)·L + (log₂ n + (n−1)/n)·bytes/B. On one channel and in one loop the whole buffer is one message of the reduce;
-//! otherwise every chunk is one. Runs are those of the reduce; at rank 0 two more a lane, and one for each loop.
+//! The reduce of the whole buffer uses a binomial tree into scratch of rank 0, which then sends every other rank its
+//! block, all concurrently. The number of steps is the maximum number of one bits in a number below n, plus one;
+//! (n−1)(1 + 1/n) buffers are sent in total. Time on equal links of latency L and bandwidth B with one chunk per block
+//! on one channel, n a power of two: (log₂ n + 1)·L + (log₂ n + (n−1)/n)·bytes/B. On one channel and in one loop the
+//! whole buffer is one message of the reduce; otherwise every chunk is a message. Runs are those of the reduce; rank 0
+//! has two more per lane, and one per loop.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear), whose ways are those that its
-//! decisions for MPI_Reduce and MPI_Scatter name, these two for most large calls.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear). Its algorithms are
+//! those that the decision rules of MPI_Reduce and MPI_Scatter select, these two for most large calls.
 
 use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Run, Walk};
 
@@ -17,7 +18,7 @@ use super::rooted::{Seats, Stream};
 use super::tree::Binomial;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Reduce, then scatter.
+/// Schedule generator of reduce followed by scatter.
 pub(super) struct ReduceThenScatter {
     header: Header,
     cut: Cut,
@@ -33,12 +34,12 @@ impl ReduceThenScatter {
         Ok(Self { header: shape.header(Algorithm::ReduceThenScatter, layout, slots), cut, up })
     }
 
-    /// Whether the whole buffer is one message.
+    /// Returns true if the whole buffer is one message.
     fn is_whole(&self) -> bool {
         self.cut.lanes == 1 && self.cut.loops == 1
     }
 
-    /// The chunks of a lane, block after block.
+    /// Chunks of a lane, block by block.
     fn stream(&self, lane: u32) -> Stream {
         let ranks = self.header.call.ranks;
         if self.is_whole() {
@@ -47,8 +48,8 @@ impl ReduceThenScatter {
         Stream { walk: Walk::linear(lane, self.cut.lanes), len: ranks * self.cut.loops, span: 1 }
     }
 
-    /// That the sums of the chunks are complete that an operation takes: those of the block `first`, `every` blocks further
-    /// on for every operation, of a loop.
+    /// Dependency on complete sums of the chunks that an operation reads: those of block `first` in a loop, and `every`
+    /// blocks further for each operation.
     fn summed(&self, lane: u32, (first, every): (u32, u32), round: u32) -> Option<Dependency> {
         let of_chunks = self.up.summed(0, lane)?;
         Some(match self.is_whole() {

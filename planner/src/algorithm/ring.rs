@@ -1,16 +1,16 @@
-//! Ring: chunks travel from each rank to the next in a fixed order; broadcast and reduce go along it as a chain.
+//! Ring: each rank sends chunks to the next rank in a fixed order; broadcast and reduce use the ring as a chain.
 //!
-//! **all_reduce.** A loop has one chunk per rank. At step t the rank at position p sends chunk p − t: for n − 1 steps the
-//! receiver adds its own input as the data arrives, for n − 1 more the finished sums go round. 2(n−1) steps; every rank
-//! sends 2(n−1)/n of the bytes. With one loop and equal links of latency L and bandwidth B: 2(n−1)(L + bytes/(n·B)).
-//! **reduce_scatter** is the first half (chunk p − 1 − t, intermediates in scratch), **all_gather** the second, of
-//! (n−1)(L + bytes/(n·B)) each.
-//! **broadcast, reduce.** Chunks follow each other along the chain that begins (ends) at the root; a link carries the next
-//! chunk right behind the one before. With k equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
+//! **all_reduce.** A loop has one chunk per rank. At step t the rank at position p sends chunk p − t. For n − 1 steps
+//! the receiver reduces with its own input on arrival, and for n − 1 more steps the complete sums are forwarded. 2(n−1)
+//! steps; every rank sends 2(n−1)/n of the bytes. Time with one loop and equal links of latency L and bandwidth B:
+//! 2(n−1)(L + bytes/(n·B)). **reduce_scatter** is the first half (chunk p − 1 − t, intermediate sums in scratch) and
+//! **all_gather** the second half, each with (n−1)(L + bytes/(n·B)). **broadcast, reduce.** Chunks are pipelined along
+//! the chain that starts (ends) at the root; a link carries the next chunk directly after the previous one. With k
+//! equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
 //!
 //! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
-//! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the fused
-//! receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
+//! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the
+//! fused receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use super::lane::Lane;
 use super::order::{Order, rotations};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Ring all_reduce, reduce_scatter and all_gather.
+/// Schedule generator of ring all_reduce, reduce_scatter and all_gather.
 pub(super) struct Ring {
     header: Header,
     cut: Cut,
@@ -34,13 +34,13 @@ pub(super) struct Ring {
     symmetry: Symmetry,
 }
 
-/// How the blocks of an all_gather or a reduce_scatter are numbered.
+/// Numbering of the blocks of an all_gather or a reduce_scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbering {
-    /// By the rank whose block it is.
+    /// By the rank that owns the block.
     ByRank,
-    /// By that rank's place on the lane's ring, where the places of ranks do not follow each other evenly: then the blocks
-    /// that a rank passes on are a walk too. Every block of a lane has another's chunks, which are as large.
+    /// By that rank's position on the lane's ring, if positions are not evenly spaced in rank number. The blocks that a
+    /// rank forwards then form a walk. Every block of a lane uses the chunks of another block of equal size.
     ByPlace,
 }
 
@@ -67,17 +67,17 @@ impl Ring {
         &self.orders[lane as usize % self.orders.len()]
     }
 
-    /// Whether parts are numbered by places. (Those of an all_reduce belong to no rank.)
+    /// Returns true if parts are numbered by ring position. Those of an all_reduce belong to no rank and always are.
     fn is_by_place(&self, order: &Order) -> bool {
         let by_place = self.numbering == Numbering::ByPlace && order.step().is_none();
         by_place || self.header.call.collective == Collective::AllReduce
     }
 }
 
-/// What a rank of a ring of `ranks` does, step by step.
+/// Stages of a rank in a ring of `ranks`.
 fn stages(collective: Collective, ranks: u32) -> Vec<Stage> {
     let stage = |kind, src, dst, steps| Stage { kind, src, dst, steps };
-    // In place too what is sent first is the input: a block then sends what lies there, and does not pass on.
+    // The first step reads the input, also in place: it sends local data and forwards nothing.
     let (input, output, scratch) = (Buffer::Input, Buffer::Output, Buffer::Scratch);
     let (reduce, put) = (OpKind::PutReduceInput, OpKind::Put);
     match collective {
@@ -144,19 +144,19 @@ impl Generate for Ring {
     }
 }
 
-/// Copies a part from the rank's input to its output, lane by lane; in place it is there.
+/// Copies a part from the rank's input to its output on all lanes; does nothing in place.
 pub(super) fn copy_own(header: &Header, cut: &Cut, rank: u32, part: u32, program: &mut Program) {
     copy_parts(header, cut, rank, part..part + 1, program);
 }
 
-/// As [`copy_own`], parts of which several must be neighbours as in a buffer cut by loops.
+/// Variant of [`copy_own`] for several parts, which must be contiguous as in a buffer divided by loops.
 pub(super) fn copy_parts(header: &Header, cut: &Cut, rank: u32, parts: Range<u32>, program: &mut Program) {
     for lane in 0..cut.lanes {
         copy_lane(header, cut, (rank, lane), parts.clone(), program);
     }
 }
 
-/// The same on one lane.
+/// Variant of [`copy_parts`] for one lane.
 fn copy_lane(header: &Header, cut: &Cut, (rank, lane): (u32, u32), parts: Range<u32>, program: &mut Program) {
     if header.call.buffers == BufferUse::InPlace {
         return;
@@ -167,7 +167,7 @@ fn copy_lane(header: &Header, cut: &Cut, (rank, lane): (u32, u32), parts: Range<
     program.push(Run { span: parts.end - parts.start, ..copy }, &[]);
 }
 
-/// Broadcast and reduce along a ring.
+/// Schedule generator of broadcast and reduce along a ring.
 pub(super) struct Chain {
     header: Header,
     cut: Cut,
@@ -194,7 +194,7 @@ impl Generate for Chain {
         let reduces = call.collective == Collective::Reduce;
         for lane in 0..self.cut.lanes {
             let order = &self.orders[lane as usize % self.orders.len()];
-            // Places along the chain; the root is first, or last in a reduce.
+            // Positions along the chain. The root is first in a broadcast and last in a reduce.
             let from_root = (order.position(rank.0) + ranks - order.position(root)) % ranks;
             let place = if reduces { (from_root + ranks - 1) % ranks } else { from_root };
             let (is_first, sends_to_last, is_last) = (place == 0, place + 2 == ranks, place + 1 == ranks);
@@ -204,7 +204,7 @@ impl Generate for Chain {
             let dst = if sends_to_last { Buffer::Output } else { between };
             let chunks = self.cut.over_loops(0, lane);
             let at = Lane { rank: rank.0, channel: channel_of(self.header.channels, lane) };
-            // The last rank's run is empty, so that runs have the same numbers everywhere.
+            // The last rank's run is empty, so that run numbers are equal on all ranks.
             let len = if is_last { 0 } else { self.cut.loops };
             let run = at.transfer(kind, len, Walk::fixed(order.after(rank.0, 1)), (src, chunks), (dst, chunks));
             let data = Dependency::shifted(Rank(order.after(rank.0, -1)), lane, 0);

@@ -1,9 +1,9 @@
-//! Broadcast and reduce over any tree of the ranks: what the algorithms with a root have in common, their trees aside.
+//! Broadcast and reduce over any tree of ranks: the common part of the rooted algorithms, which differ in their trees.
 //!
-//! **broadcast.** A rank passes a chunk on to its children as soon as it has it: to all at once, or to one after the other
-//! ([`Siblings`]). **reduce.** A rank adds what its first child sends to its input as it arrives, and what the others send
-//! by way of scratch; when all have come it sends the sum to its parent. Chunks follow one another on every connection.
-//! Per rank and lane a run for each child; of a reduce at least one.
+//! **broadcast.** A rank forwards a chunk to its children as soon as it has it, concurrently or one after the other
+//! ([`Siblings`]). **reduce.** A rank reduces its first child's data with its input on arrival, and the other
+//! children's data through scratch; once all have arrived, it sends the sum to its parent. Chunks are pipelined on
+//! every connection. Runs per rank and lane: one per child, and at least one for a reduce.
 
 use fabricast_sim::schedule::{
     Buffer, Collective, Dependency, Generate, Header, Layout, OpKind, Program, Rank, Run, Walk,
@@ -14,30 +14,30 @@ use super::lane::{Chunks, Lane};
 use super::ring::copy_own;
 use super::{Algorithm, Shape, Unsupported};
 
-/// A tree of places, of which 0 is the root.
+/// Tree of places with root 0.
 pub(super) trait Tree {
-    /// The children of a place, in the order in which they are served; their number is [`Self::count`].
+    /// Children of a place in the order in which they are served; their number is [`Self::count`].
     fn children(&self, place: u32) -> Vec<u32>;
 
-    /// How many children a place has.
+    /// Number of children of a place.
     fn count(&self, place: u32) -> u32 {
         self.children(place).len() as u32
     }
 
-    /// The parent of a place, and which of its children this one is; none of place 0.
+    /// Parent of a place, and the index of the place among its children; `None` for place 0.
     fn parent(&self, place: u32) -> Option<(u32, u32)>;
 }
 
-/// How a rank sends a chunk to its children.
+/// Order in which a rank sends a chunk to its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Siblings {
-    /// To one after the other.
+    /// One child after the other.
     InTurn,
-    /// To all at once.
+    /// All children concurrently.
     Together,
 }
 
-/// What goes through a tree on one lane: as many messages as `len`, each of `span` chunks.
+/// Data that moves through a tree on one lane: `len` messages of `span` chunks each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) walk: Walk,
@@ -45,12 +45,12 @@ pub(super) struct Stream {
     pub(super) span: u32,
 }
 
-/// A tree, and who stands where in it.
+/// Tree with an assignment of ranks to its places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seats<T> {
     pub(super) tree: T,
     pub(super) ranks: u32,
-    /// The rank at place 0; the others follow it.
+    /// The rank at place 0; the others follow in rank order.
     pub(super) first: Rank,
 }
 
@@ -63,18 +63,18 @@ impl<T: Tree> Seats<T> {
         Rank(((u64::from(place) + u64::from(self.first.0)) % u64::from(self.ranks)) as u32)
     }
 
-    /// The runs of a lane of a reduce.
+    /// Number of runs per lane of a reduce.
     pub(super) fn runs_up(&self, place: u32) -> u32 {
         self.tree.count(place).max(1)
     }
 
-    /// Slots of scratch for each chunk of a reduce.
+    /// Scratch slots per chunk of a reduce.
     pub(super) fn slots(&self) -> u32 {
         (0..self.ranks).map(|place| self.runs_up(place)).max().unwrap_or(1)
     }
 
-    /// The broadcast of a lane. A rank's runs begin with that which `first_run` says of its place; the root has its
-    /// chunks in `from` when what `begun` says is done.
+    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(place)`. The root has its chunks
+    /// in `from` once the dependency `begun` is complete.
     pub(super) fn broadcast(
         &self,
         (at, lane): (Lane, u32),
@@ -108,8 +108,8 @@ impl<T: Tree> Seats<T> {
         }
     }
 
-    /// The reduce of a lane, whose runs are the first of the rank; slots of scratch are `layout` apart, and the root has
-    /// the sum in `sum`: [`Buffer::Output`], or the first slot.
+    /// Writes the reduce of a lane. Its runs must be the first of the rank. Scratch slots are one `layout` apart. The
+    /// root accumulates in `sum`: [`Buffer::Output`], or scratch for the first slot.
     pub(super) fn reduce(
         &self,
         (at, lane): (Lane, u32),
@@ -139,7 +139,7 @@ impl<T: Tree> Seats<T> {
                 let to = Walk::fixed(self.rank(parent).0);
                 push(at.transfer(kind, stream.len, to, src, dst), &awaited);
             }
-            // An empty run, so that the others have the same numbers.
+            // An empty run, so that run numbers do not differ at the root.
             None => push(at.wait(0), &[]),
         }
         for (i, &child) in (0..).zip(&children).skip(1) {
@@ -148,7 +148,7 @@ impl<T: Tree> Seats<T> {
         }
     }
 
-    /// What completes the sums of a place in a reduce; nothing where it has no children.
+    /// Dependency on the operation that completes the sums of a place in a reduce; `None` if it has no children.
     pub(super) fn summed(&self, place: u32, lane: u32) -> Option<Dependency> {
         match self.tree.children(place).as_slice() {
             [] => None,
@@ -161,7 +161,7 @@ impl<T: Tree> Seats<T> {
     }
 }
 
-/// Broadcast and reduce over a tree that hangs on the root.
+/// Schedule generator of broadcast and reduce over a tree rooted at the call's root.
 pub(super) struct Rooted<T> {
     header: Header,
     cut: Cut,
@@ -173,7 +173,7 @@ impl<T: Tree> Rooted<T> {
     pub(super) fn new(shape: &Shape, algorithm: Algorithm, tree: T, siblings: Siblings) -> Result<Self, Unsupported> {
         let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels), 1)?;
         let seats = Seats { tree, ranks: shape.call.ranks, first: shape.call.root };
-        // A reducing rank keeps its sum in the first slots, and what later children send in further ones.
+        // A reducing rank accumulates in the first slot; data of later children goes to further slots.
         let slots = match shape.call.collective {
             Collective::Reduce => checked(u64::from(layout.chunks()) * u64::from(seats.slots()))?,
             _ => 0,
@@ -212,7 +212,7 @@ mod tests {
     use super::super::{linear::Star, tree::Binomial};
     use super::*;
 
-    /// Every place but the root is the child of its parent that it says it is, and the root is above all.
+    /// Asserts that parents and children agree, and that every place reaches the root.
     fn is_tree(tree: &dyn Tree, ranks: u32) {
         assert_eq!(tree.parent(0), None);
         let mut children = 0;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_trees() {
+    fn parents_and_children_agree_in_all_trees() {
         for ranks in 1..200 {
             for tree in [
                 &Binomial::largest_first(ranks) as &dyn Tree,

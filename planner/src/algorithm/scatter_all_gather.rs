@@ -1,15 +1,15 @@
-//! Scatter and all_gather: a broadcast for large data, in which the root sends every byte about once and the others twice
-//! as little as a tree would.
+//! Scatter followed by all_gather: a broadcast for large data. The root sends about two buffers, the other ranks less
+//! than one.
 //!
-//! The root gives every other rank a part of its own; then all but the root gather the parts as in [`super::bruck`], over
-//! distances 1, 2, 4, … . 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes, no other rank more than (n−1)/n. Equal
-//! links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n · bytes/B. Parts are counted from the root, so that what
-//! a step takes is a transfer, or two where it goes beyond the last part.
-//! Per rank, lane and loop three runs a step.
+//! The root sends every other rank a distinct part; all ranks but the root then gather the parts as in
+//! [`super::bruck`], over distances 1, 2, 4, …. 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes, other ranks
+//! at most (n−1)/n. Time on equal links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n · bytes/B. Parts are
+//! counted from the root, so that a step is one transfer, or two if it wraps around after the last part. Three runs per
+//! rank, lane, loop and step.
 //!
 //! Source: van de Geijn, *On Global Combine Operations*, JPDC 1994; Thakur, Rabenseifner, Gropp, *Optimization of
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
-//! scatter here is direct: nobody passes parts on, so nobody gets a part twice.
+//! scatter here is direct: no rank forwards parts, so none receives a part twice.
 
 use fabricast_sim::schedule::{Buffer, Generate, Header, Program, Rank, Walk};
 
@@ -19,7 +19,7 @@ use super::ring::copy_parts;
 use super::steps::{self, Parts, Pattern, Piece};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Scatter and all_gather broadcast.
+/// Schedule generator of the scatter and all_gather broadcast.
 pub(super) struct ScatterAllGather {
     header: Header,
     cut: Cut,
@@ -39,7 +39,7 @@ impl ScatterAllGather {
         on(place, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// The root's parts, to all others; others have the like of it as nothing.
+    /// The root's parts to all other ranks; an empty piece on other ranks.
     fn scatter(&self, rank: u32) -> Vec<Piece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
@@ -49,7 +49,7 @@ impl ScatterAllGather {
         vec![Piece { to: Walk::cyclic(0, on(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
-    /// What a place has, own part and next ones, to the place `distance` before it.
+    /// All parts that a rank has, its own and the following ones, to the place `distance` before it.
     fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let place = self.place(rank);

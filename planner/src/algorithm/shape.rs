@@ -1,4 +1,4 @@
-//! What a strategy fixes besides its algorithm, and why there may be no schedule for it.
+//! Parameters of a strategy other than its algorithm, and reasons why a schedule may not exist.
 
 use fabricast_sim::schedule::{
     Blocks, Call, Collective, Header, Layout, Matrix, Program, Protocol, Rank, RotationDigit, Schedule, Workplace,
@@ -9,40 +9,39 @@ use super::facts::Count;
 use super::rails::Rails;
 use super::{Algorithm, cut};
 
-/// What a strategy fixes besides its algorithm.
+/// Parameters of a strategy other than its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The call.
     pub call: Call,
-    /// How transfers move bytes. Programs do not depend on it; it is passed on.
+    /// Protocol of the transfers. Programs do not depend on it; it is copied to the header.
     pub protocol: Protocol,
     /// Number of channels; the bytes are divided equally among them.
     pub channels: u16,
-    /// Threads of a channel's block; what the profile says if left out.
+    /// Threads of a channel's thread block; the profile's value if `None`.
     pub threads: Option<u16>,
-    /// The most bytes of one chunk; larger calls take several loops. None: one loop whatever the size.
+    /// Maximum bytes per chunk; larger calls need several loops. `None`: one loop for any size.
     pub chunk: Option<Bytes>,
-    /// What goes to other hosts at once, where chunks are pieces that stream; whole chunks if left out.
+    /// Size of a message to another host if chunks are streamed in pieces; whole chunks if `None`.
     pub message: Option<Bytes>,
-    /// Ranks of a host, which are numbered one after the other; 0: all ranks are of one host.
+    /// Ranks per host, numbered consecutively; 0: all ranks are on one host.
     pub ranks_per_node: u32,
-    /// Ranks of an NVLink domain whose switches combine and copy, which are numbered one after the other; 0: there is no
-    /// multicast.
+    /// Ranks per NVLink domain whose switches reduce and multicast, numbered consecutively; 0: no multicast.
     pub ranks_per_team: u32,
-    /// Sides of the grid that the hosts stand in, those of neighbouring hosts first; empty where they stand in none.
+    /// Sides of the grid of hosts, fastest-varying first; empty if hosts do not form a grid.
     pub grid: Vec<u32>,
-    /// Ring orders: channel c goes round `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
+    /// Ring orders: channel c uses `orders[c mod orders.len()]`. Empty: 0, 1, 2, … on every channel.
     pub orders: Vec<Vec<Rank>>,
-    /// NICs of a host, over which trees spread; 0: as many as it has ranks.
+    /// NICs per host over which trees are distributed; 0: one per rank.
     pub nics_per_node: u32,
-    /// Who sends how much to whom, of an all_to_allv.
+    /// Bytes from each rank to each other, for an all_to_allv.
     pub matrix: Option<Matrix>,
-    /// Where ranks work; in host memory reductions are between copies there and back.
+    /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
     pub workplace: Workplace,
 }
 
 impl Shape {
-    /// One channel, one loop, one host, ranks in order. Of an all_to_allv: equal blocks.
+    /// Creates a shape with one channel, one loop, one host and ranks in order. An all_to_allv has equal blocks.
     #[must_use]
     pub fn new(call: Call, protocol: Protocol) -> Self {
         Self {
@@ -65,8 +64,8 @@ impl Shape {
         }
     }
 
-    /// Spread over so many NICs of each host, if the algorithm is one whose channels go different ways; 0: hosts are not
-    /// joined by NICs.
+    /// Distributes the shape over `nics_per_node` NICs per host, if the algorithm's channels can use different rails;
+    /// 0: hosts are not connected by NICs.
     #[must_use]
     pub fn over_nics(self, algorithm: Algorithm, nics_per_node: u32) -> Self {
         if nics_per_node == 0 {
@@ -92,12 +91,13 @@ impl Shape {
         }
     }
 
-    /// Ranks of a host if hosts are equal, all ranks otherwise.
+    /// Ranks per host if hosts are equal, all ranks otherwise.
     pub(super) fn ranks_per_host(&self) -> u32 {
         Count::on_hosts(self.call.ranks, self.ranks_per_node).per_host
     }
 
-    /// What a pattern that is the same from every rank may be turned by without a host's ranks parting.
+    /// Rotation under which a pattern that is equal from every rank is invariant, with the ranks of a host kept on one
+    /// host.
     pub(super) fn rotation(&self) -> RotationDigit {
         let (ranks, per_host) = (self.call.ranks, self.ranks_per_host());
         if per_host == ranks {
@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// As [`Self::ranks_per_host`], for algorithms that need equal hosts.
+    /// Variant of [`Self::ranks_per_host`] for algorithms that need equal hosts.
     pub(super) fn equal_hosts(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
         let (ranks, ranks_per_node) = (self.call.ranks, self.ranks_per_node);
         if ranks_per_node > 0 && !ranks.is_multiple_of(ranks_per_node) {
@@ -117,10 +117,10 @@ impl Shape {
     }
 }
 
-/// Why there is no such schedule.
+/// Reason why a schedule does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    /// The algorithm does not compute the collective.
+    /// The algorithm does not implement the collective.
     #[error("{algorithm} does not offer {collective}; it offers {}", .algorithm.collectives().iter().map(|c| c.name()).collect::<Vec<_>>().join(", "))]
     Collective {
         /// The algorithm.
@@ -128,31 +128,31 @@ pub enum Unsupported {
         /// The collective.
         collective: Collective,
     },
-    /// A reduction in host memory, of an algorithm whose sums in scratch begin with no chunk of the call.
+    /// A reduction in host memory with an algorithm whose scratch sums do not start from a chunk of the call.
     #[error("{algorithm} adds in scratch what is no chunk of the call, and is not staged through host memory")]
     NotStaged {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// A call of no ranks.
+    /// A call without ranks.
     #[error("a call needs at least one rank")]
     NoRanks,
-    /// A barrier that is to move something.
+    /// A barrier with a nonzero size.
     #[error("a barrier moves no bytes, not {bytes}")]
     BarrierOfBytes {
         /// Bytes of the call.
         bytes: Bytes,
     },
-    /// An all_to_allv without its matrix.
+    /// An all_to_allv without a matrix.
     #[error("an all_to_allv needs a matrix of at most {} ranks", Matrix::MOST_RANKS)]
     NoMatrix,
-    /// Its simulation has more runs or operations than are simulated.
+    /// The simulation would exceed the limit on runs or operations.
     #[error("{reason}")]
     TooLarge {
-        /// How many, and how many are simulated.
+        /// The number needed and the limit, as a message.
         reason: String,
     },
-    /// The matrix is of another call.
+    /// The matrix does not match the call.
     #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
     OtherMatrix {
         /// Ranks of the matrix.
@@ -169,13 +169,13 @@ pub enum Unsupported {
     NoSuchRoot {
         /// The root.
         root: Rank,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
     },
     /// No channels.
     #[error("a schedule needs at least one channel")]
     NoChannels,
-    /// Chunks of no bytes.
+    /// Chunks of zero bytes.
     #[error("a chunk needs at least one byte")]
     EmptyChunk,
     /// The algorithm needs hosts with equally many ranks.
@@ -188,16 +188,16 @@ pub enum Unsupported {
         /// Ranks per host.
         ranks_per_node: u32,
     },
-    /// No multicast team holds what the algorithm needs.
+    /// No multicast team meets the requirements of the algorithm.
     #[error("{algorithm} needs NVSwitches that combine and copy between {}", if *.algorithm == Algorithm::Nvls { "all ranks" } else { "equally many ranks each" })]
     NoTeam {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// A ring order is not an order of all ranks.
+    /// A ring order is not a permutation of all ranks.
     #[error("ring order {index} does not hold every one of the {ranks} ranks once")]
     RingOrder {
-        /// Which of [`Shape::orders`].
+        /// Index in [`Shape::orders`].
         index: usize,
         /// Ranks of the call.
         ranks: u32,
@@ -205,10 +205,10 @@ pub enum Unsupported {
     /// More chunks than can be numbered.
     #[error("{chunks} chunks are too many (at most {}); larger chunks or fewer channels are needed", cut::MAX_CHUNKS)]
     TooManyChunks {
-        /// Chunks of the buffer or of the scratch that this would take.
+        /// Chunks of the buffer or of the scratch needed.
         chunks: u64,
     },
-    /// The call is so large that it takes more loops than are simulated.
+    /// The call needs more loops than can be simulated.
     #[error(
         "{chunks} chunks are too many to simulate (at most {}); larger chunks or a smaller call are needed",
         cut::MAX_LOOPED_CHUNKS
@@ -217,7 +217,7 @@ pub enum Unsupported {
         /// Chunks of the buffer.
         chunks: u64,
     },
-    /// A rank does so many things one after the other that they are not written down.
+    /// A program needs more runs or operations than are held in memory.
     #[error(
         "more operations than are held one by one (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
         Program::MOST_RUNS,

@@ -1,11 +1,12 @@
-//! Split binary tree: half of a broadcast's bytes down one side of a binary tree, half down the other, then neighbours swap.
+//! Split binary tree: a broadcast sends half of the bytes down each side of a binary tree, then neighbours swap halves.
 //!
-//! The tree is [`super::binary_tree`]'s: places counted from the root, odd ones below its first child, even ones below its
-//! second. The root sends the first half to its first child and the second half to the second; every other rank passes the
-//! half that it gets on to both its children at once. When it has, places 2i − 1 and 2i give each other what they got; where the
-//! last place has no neighbour, the root gives it the second half. ⌊log₂ n⌋ + 1 steps; no rank sends more than 1½ buffers.
-//! Equal links of latency L and bandwidth B, one chunk a half, n = 2ᵏ − 1, k > 1: half the time of the tree, and the
-//! exchange, k·L + (k − ½)·bytes/B. Chunks follow one another. Per rank and lane three runs.
+//! The tree is that of [`super::binary_tree`]: places are counted from the root, with odd ones below its first child
+//! and even ones below its second. The root sends the first half to its first child and the second half to its second;
+//! every other rank forwards the half that it receives to both its children concurrently. Places 2i − 1 and 2i then
+//! exchange their halves; if the last place has no neighbour, the root sends it the second half. ⌊log₂ n⌋ + 1 steps; no
+//! rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk per half, n = 2ᵏ −
+//! 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined. Three runs per rank
+//! and lane.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
 
@@ -18,14 +19,14 @@ use super::ring::copy_parts;
 use super::rooted::{Seats, Tree};
 use super::{Algorithm, Shape, Unsupported};
 
-/// Split binary tree broadcast.
+/// Schedule generator of the split binary tree broadcast.
 pub(super) struct SplitTree {
     header: Header,
     cut: Cut,
     seats: Seats<BinaryTree>,
 }
 
-/// Runs of a lane, on every rank: to the first child, to the second, to the neighbour.
+/// Runs of a lane, in this order on every rank: to the first child, to the second child, to the neighbour.
 const SWAP: u32 = 2;
 const RUNS_PER_LANE: u32 = 3;
 
@@ -37,7 +38,7 @@ impl SplitTree {
         Ok(Self { header: shape.header(Algorithm::SplitTree, layout, 0), cut, seats })
     }
 
-    /// The place that a place gives its half to at the end.
+    /// The place to which a place sends its half at the end.
     fn neighbour(&self, place: u32) -> Option<u32> {
         let last = self.seats.ranks - 1;
         match place {
@@ -48,7 +49,7 @@ impl SplitTree {
     }
 }
 
-/// The half that a place gets from its parent.
+/// The half that a place receives from its parent.
 fn half(place: u32) -> u32 {
     (place + 1) % 2
 }
@@ -76,7 +77,7 @@ impl Generate for SplitTree {
                 let mut awaited: Vec<Dependency> =
                     got.into_iter().chain([Dependency::shifted(rank, run(which), -1)]).collect();
                 if which == SWAP {
-                    // Children come first.
+                    // The children are served first.
                     awaited.extend((0..children.len() as u32).map(|child| Dependency::shifted(rank, run(child), 0)));
                 }
                 program.push(at.put(len, Walk::fixed(to.0), (buffer, chunks), (Buffer::Output, chunks)), &awaited);

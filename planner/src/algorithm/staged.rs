@@ -1,18 +1,18 @@
-//! Collectives that an MPI does in host memory: the input is copied there as a whole, the collective is done in place, and
-//! the result is copied back as a whole.
+//! Collectives that MPI performs in host memory: the whole input is copied there, the collective runs in place, and the
+//! whole result is copied back.
 //!
-//! Open MPI adds on the CPU; where buffers lie in GPU memory its `accelerator` component stages reductions so. The processes
-//! of the ranks then exchange host memory. Two copies of bytes over the way between a device and its CPU, before and after
-//! what the inner algorithm takes there; nothing overlaps with them. (It also copies the old contents of an output that it is
-//! about to write, which is left out.)
+//! Open MPI reduces on the CPU; for buffers in GPU memory, its `accelerator` component stages reductions like this. The
+//! processes then exchange host memory. The time is that of the inner algorithm in host memory, plus two copies of the
+//! bytes between a device and its CPU that overlap with nothing. (Open MPI's extra copy of the old output contents is
+//! not modelled.)
 //!
-//! The copy that ranks work on is in scratch, behind the inner schedule's own: `chunks` slots that stand for input and output
-//! at once, as in a call in place. Run 0 of every rank fills it, the last run empties what is the rank's result. Where an
-//! algorithm puts and adds the target's input to something in scratch, the target copies that chunk of its working copy there
-//! first, as an MPI does that reduces into a temporary buffer.
+//! The working copy is in scratch, after the inner schedule's own slots: `chunks` slots that represent input and
+//! output, as in an in-place call. Run 0 of every rank fills it, and the last run copies the rank's result out. If an
+//! algorithm reduces with the target's input into scratch, the target first copies that chunk of its working copy
+//! there, as an MPI implementation does that reduces into a temporary buffer.
 //!
-//! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c (4.1:
-//! ompi/mca/coll/cuda).
+//! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c
+//! (4.1: ompi/mca/coll/cuda).
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Call, Channel, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Run, Walk,
@@ -21,19 +21,19 @@ use fabricast_sim::schedule::{
 
 use super::{Algorithm, Shape, Unsupported, generator};
 
-/// An algorithm in host memory, between copies.
+/// Schedule generator of an algorithm in host memory, between copies.
 pub(super) struct Staged {
     header: Header,
     inner: Box<dyn Generate + Send + Sync>,
-    /// The slot of the working copy's first chunk.
+    /// Slot of the working copy's first chunk.
     copy: u32,
-    /// Chunks of each rank that sums in scratch begin with, from, how many, in rising order; a run each behind [`FILL`].
+    /// Initial chunks of each rank's scratch sums as (first, count), ascending; one run each, after [`FILL`].
     begun: Vec<Vec<(u32, u32)>>,
-    /// What the last run of each rank waits for.
+    /// Dependencies of the last run of each rank.
     last: Vec<Vec<Dependency>>,
 }
 
-/// The run that fills the working copy.
+/// Number of the run that fills the working copy.
 const FILL: u32 = 0;
 
 impl Staged {
@@ -42,7 +42,7 @@ impl Staged {
         let inner = generator(algorithm, &Shape { call, workplace: Workplace::Device, ..shape.clone() })?;
         let chunks = inner.header().layout.chunks().max(1);
         let too_many = |chunks: u64| Unsupported::TooManyChunks { chunks };
-        // Slots are as large as the chunks that they repeat.
+        // Slots have the sizes of the corresponding chunks.
         let copy = inner.header().scratch_chunks.div_ceil(chunks).checked_mul(chunks);
         let end = copy.and_then(|copy| copy.checked_add(chunks));
         let (Some(copy), Some(scratch_chunks)) = (copy, end) else {
@@ -56,7 +56,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// What sums in the scratch of each rank begin with; `None` where that is no chunk of the call.
+    /// Initial chunks of the sums in each rank's scratch; `None` if one is not a chunk of the call.
     fn beginnings(&self) -> Option<Vec<Vec<(u32, u32)>>> {
         let Call { ranks, .. } = self.header.call;
         let mut begun = vec![Vec::new(); ranks as usize];
@@ -79,12 +79,12 @@ impl Staged {
         Some(begun)
     }
 
-    /// The run of a rank that is run `inner` of the inner schedule.
+    /// Number of the run of a rank that corresponds to run `inner` of the inner schedule.
     fn run_of(&self, rank: Rank, inner: u32) -> u32 {
         FILL + 1 + self.begun.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
     }
 
-    /// Everything that writes the working copy of each rank.
+    /// All operations that write the working copy of each rank.
     fn writers(&self) -> Vec<Vec<Dependency>> {
         let ranks = self.header.call.ranks;
         let mut writers = vec![Vec::new(); ranks as usize];
@@ -105,7 +105,7 @@ impl Staged {
         writers
     }
 
-    /// The chunks of a rank's result, from, to; none where it has none.
+    /// Chunks of a rank's result as (first, count); `None` if it has no result.
     fn result(&self, rank: Rank) -> Option<(u32, u32)> {
         let (call, chunks) = (self.header.call, self.header.layout.chunks());
         match call.collective {
@@ -118,7 +118,7 @@ impl Staged {
         }
     }
 
-    /// A buffer of the inner schedule, and a walk over its chunks.
+    /// Maps a buffer of the inner schedule and a walk over its chunks to the working copy.
     fn moved(&self, buffer: Buffer, walk: Walk) -> (Buffer, Walk) {
         match buffer {
             Buffer::Scratch => (buffer, walk),
@@ -129,12 +129,12 @@ impl Staged {
     }
 }
 
-/// Whether operations add the target's input to something in scratch.
+/// Returns true if the operations reduce with the target's input into scratch.
 fn begins_in_scratch(run: &Run) -> bool {
     run.kind == OpKind::PutReduceInput && run.dst_buffer == Buffer::Scratch
 }
 
-/// A copy of chunks of one buffer of a rank to another.
+/// Copy of `span` chunks between two buffers of a rank.
 fn copy(rank: Rank, (from, src): (Buffer, u32), (into, dst): (Buffer, u32), span: u32) -> Run {
     Run {
         len: 1,
@@ -170,7 +170,7 @@ impl Generate for Staged {
             let later = inner.dependencies(number).iter();
             waits.extend(later.map(|wait| Dependency { run: self.run_of(wait.rank, wait.run), ..*wait }));
             waits.push(filled(rank));
-            // Nor is a copy written into that is yet to be filled, or read.
+            // A peer's working copy must be filled before it is written or read.
             if run.kind.writes_peer() || run.kind.reads_peer() {
                 let mut peers: Vec<u32> = (0..run.len).map(|index| run.peer.at(index)).collect();
                 peers.sort_unstable();
@@ -187,7 +187,7 @@ impl Generate for Staged {
             }
             let (src_buffer, src) = self.moved(run.src_buffer, run.src);
             let (dst_buffer, dst) = self.moved(run.dst_buffer, run.dst);
-            // The target's own contribution lies where the sum goes.
+            // The target's own contribution is already at the destination of the sum.
             let kind = if run.kind == OpKind::PutReduceInput { OpKind::PutReduce } else { run.kind };
             program.push(Run { kind, src_buffer, src, dst_buffer, dst, ..*run }, &waits);
         }

@@ -1,19 +1,19 @@
-//! Step by step: what the algorithms of few, large messages have in common.
+//! Step-by-step execution, shared by the algorithms with few large messages.
 //!
-//! In a step a rank sends one message and gets one, each of several pieces. It begins a step when the one before is done:
-//! when everything that it sends there has left and everything that it gets there has arrived. A run of waits says so,
-//! one at the end of each step. Loops overlap: a loop waits in no step for anything but the same step of the loop before.
+//! In each step a rank sends one message and receives one, each of several pieces. It starts a step once the previous
+//! one is complete: all data sent in it has left and all data received in it has arrived. A run of waits at the end of
+//! each step represents this. Loops overlap: a step waits only for the same step of the previous loop.
 
 use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, Run, Walk};
 
 use super::cut::{Cut, channel_of};
 use super::lane::{Chunks, Lane};
 
-/// Parts of a buffer, one after the other as a walk says.
+/// Parts of a buffer in the order of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     buffer: Buffer,
-    /// Scratch has several regions, each as large as the buffer.
+    /// Region of scratch; each region is as large as the buffer.
     region: u32,
     walk: Walk,
 }
@@ -28,21 +28,21 @@ impl Parts {
     }
 }
 
-/// A piece of a message: like transfers, to one rank unless they are all there is of a step.
+/// Piece of a message: transfers of one kind. They go to one rank, unless the piece is the only one of its step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) kind: OpKind,
     pub(super) to: Walk,
     pub(super) src: Parts,
     pub(super) dst: Parts,
-    /// Transfers; none where the rank has nothing to send.
+    /// Number of transfers; 0 if the rank has nothing to send.
     pub(super) len: u32,
-    /// Neighbouring parts that each transfer takes; more than one only of a buffer cut by loops.
+    /// Contiguous parts per transfer; more than one only in a buffer divided by loops.
     pub(super) span: u32,
 }
 
 impl Piece {
-    /// `len` copies of one part each within the rank.
+    /// `len` local copies of one part each.
     pub(super) fn copy(rank: u32, src: Parts, dst: Parts, len: u32) -> Self {
         Self { kind: OpKind::Copy, ..Self::put(rank, src, dst, len) }
     }
@@ -52,39 +52,39 @@ impl Piece {
         Self { kind: OpKind::Put, to: Walk::fixed(to), src, dst, len, span: 1 }
     }
 
-    /// Nothing, of a rank that sends less than others.
+    /// Empty piece, for a rank that sends fewer pieces than others.
     pub(super) fn nothing(rank: u32) -> Self {
         let parts = Parts::of(Buffer::Output, Walk::fixed(0));
         Self::put(rank, parts, parts, 0)
     }
 
-    /// Sums instead of replacing.
+    /// Variant of this piece with a reducing kind of operation.
     pub(super) fn reducing(self, kind: OpKind) -> Self {
         Self { kind, ..self }
     }
 }
 
-/// Who sends what in which step.
+/// Messages of every rank in every step.
 pub(super) trait Pattern {
-    /// Whether no piece has more than one transfer: then it is a run over all loops, otherwise one for each loop.
+    /// True if no piece has more than one transfer. A piece is then one run over all loops, otherwise one run per loop.
     const SINGLE: bool = false;
 
-    /// How many steps there are.
+    /// Number of steps.
     fn steps(&self) -> u32;
 
-    /// The pieces that a rank sends, as many on every rank.
+    /// The pieces that a rank sends; their number is equal on all ranks.
     fn pieces(&self, rank: u32, step: u32) -> Vec<Piece>;
 
-    /// The rank whose message this one gets.
+    /// The rank whose message `rank` receives.
     fn source(&self, rank: u32, step: u32) -> Option<u32>;
 
-    /// Of a message of one piece to many ranks, the transfer that is for this one.
+    /// Index of this rank's transfer in a one-piece message to many ranks.
     fn share(&self, _rank: u32, _step: u32) -> Option<u32> {
         None
     }
 
-    /// The most transfers that each piece has that the rank sends or gets. Where sums are added to, those of all ranks must
-    /// be the same.
+    /// Maximum number of transfers per piece over those that the rank sends and receives. If pieces reduce into
+    /// existing sums, the result must be equal on all ranks.
     fn widths(&self, rank: u32, step: u32) -> Vec<u32> {
         let mut widths: Vec<u32> = self.pieces(rank, step).iter().map(|piece| piece.len).collect();
         if let (Some(source), None) = (self.source(rank, step), self.share(rank, step)) {
@@ -96,13 +96,13 @@ pub(super) trait Pattern {
     }
 }
 
-/// A step of one rank, and the numbers of its runs from that of the first step's first run.
+/// Step of one rank. Run numbers are relative to the first run of the first step.
 struct Step {
     pieces: Vec<Piece>,
     source: Option<u32>,
     share: Option<u32>,
     first_run: u32,
-    /// The most transfers of each piece.
+    /// Maximum number of transfers of each piece.
     widths: Vec<u32>,
 }
 
@@ -111,7 +111,8 @@ impl Step {
         self.first_run + self.pieces.len() as u32
     }
 
-    /// Waits at its end: one for each transfer, piece after piece, as they are sent and so take the slots of a FIFO.
+    /// Number of waits at the end of the step: one per transfer, piece by piece, in the order in which transfers are
+    /// sent and occupy FIFO slots.
     fn waits(&self) -> u32 {
         self.widths.iter().sum::<u32>().max(1)
     }
@@ -125,7 +126,7 @@ pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Cut, rank: R
     }
 }
 
-/// Writes one lane of a rank's steps, where lanes differ.
+/// Writes one lane of a rank's steps, for patterns that differ by lane.
 pub(super) fn write_lane<P: Pattern>(
     pattern: &P,
     header: &Header,
@@ -177,9 +178,9 @@ struct Writer<'a> {
     cut: &'a Cut,
     header: &'a Header,
     lane: u32,
-    /// The run with which this lane or loop begins, the same on all ranks.
+    /// Number of the first run of this lane or loop, equal on all ranks.
     first_run: u32,
-    /// Runs of a loop.
+    /// Number of runs in a loop.
     runs: u32,
 }
 
@@ -220,7 +221,7 @@ impl Writer<'_> {
             let walk = self.cut.over_parts(parts.walk, round, self.lane);
             (parts.buffer, Walk { base: walk.base + self.region(parts), ..walk })
         };
-        // The last wait of the step before.
+        // Last wait of the previous step.
         let mut before: Option<(u32, u32)> = None;
         for step in steps {
             let number = |run: u32| self.first_run + run;
@@ -240,14 +241,14 @@ impl Writer<'_> {
                 step.widths.iter().scan(0, |sum, width| Some(std::mem::replace(sum, *sum + width))).collect();
             let mut awaited = self.moved(step, &offsets);
             awaited.push(Dependency::shifted(rank, wait, -1));
-            // The first wait goes on from the last of the step before.
+            // The first wait continues from the last wait of the previous step.
             awaited.extend(before.map(|(run, last)| Dependency { rank, run, start: last as i32, step: 1 }));
             program.push(self.at.wait(step.waits()), &awaited);
             before = Some((wait, step.waits() - 1));
         }
     }
 
-    /// What comes and goes in a step, transfer by transfer, each piece beginning with the wait that its offset says.
+    /// Dependencies on the transfers sent and received in a step. Each piece starts at the wait given by its offset.
     fn moved(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
         let mut awaited = Vec::with_capacity(2 * offsets.len() + 2);
         for ((run, piece), &offset) in (self.first_run + step.first_run..).zip(&step.pieces).zip(offsets) {
@@ -264,12 +265,12 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a piece adds to a sum at another rank, which must be through with what it did there in the step before.
+/// Returns true if a piece reduces into a sum at another rank. That rank must have completed the previous step.
 fn adds(piece: &Piece) -> bool {
     piece.kind.reduces() && piece.len > 0
 }
 
-/// All parts of `first..first + count` but one of them, which is left out: the walk begins behind it.
+/// Walk over all parts of `first..first + count` except `left_out`, starting after it.
 pub(super) fn all_but(left_out: u32, first: u32, count: u32) -> Walk {
     Walk::cyclic(first, left_out + 1 - first, 1, count)
 }

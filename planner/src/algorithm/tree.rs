@@ -1,19 +1,19 @@
-//! Trees: all_reduce over a double binary tree, broadcast and reduce over a binomial tree. (gather and scatter over the
-//! same binomial tree are [`super::binomial_blocks`]'.)
+//! Trees: all_reduce over a double binary tree, broadcast and reduce over a binomial tree. Gather and scatter over the
+//! same binomial tree are in [`super::binomial_blocks`].
 //!
-//! **all_reduce.** Half of the lanes reduce up and broadcast down one binary tree of the hosts, half the other, in which
-//! hosts that are leaves of the first are inner nodes. In a host, ranks form a chain; its first rank talks to the parent
-//! host and one child host, its second to the other child (NCCL's balanced tree). Chunks follow each other up and down at
-//! once. Every rank has at most two children: the first one's data is added to the rank's input as it arrives, the
-//! second one's goes through scratch and a local reduce. Depth at most g − 1 + 2·log2 h each way for h hosts of g ranks (log2 h for g = 1); for one
-//! chunk of c bytes up a chain of n ranks and down again, 2(n−1)(L + c/B).
-//! Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel
-//! Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
+//! **all_reduce.** Half of the lanes reduce up and broadcast down one binary tree of the hosts; the other half use a
+//! second tree, in which the leaves of the first are inner nodes. Within a host, ranks form a chain; its first rank is
+//! connected to the parent host and one child host, its second rank to the other child host (NCCL's balanced tree).
+//! Chunks are pipelined up and down concurrently. Every rank has at most two children: the first one's data is reduced
+//! with the rank's input on arrival, the second one's goes through scratch and a local reduction. Depth at most g − 1 +
+//! 2·log2 h in each direction for h hosts of g ranks (log2 h for g = 1); for one chunk of c bytes up a chain of n ranks
+//! and down again, 2(n−1)(L + c/B). Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast,
+//! reduction and scan*, Parallel Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
 //!
-//! **broadcast, reduce.** Ranks counted from the root have their lowest set bit cleared to find the parent; a rank serves
-//! one child after the other, that with the largest subtree first. One chunk: ⌈log2 n⌉(L + bytes/B).
-//! Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations
-//! in MPICH*, 2005.
+//! **broadcast, reduce.** Ranks are counted from the root; the parent is the rank with its lowest set bit cleared. A
+//! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk: ⌈log2
+//! n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
+//! Communication Operations in MPICH*, 2005.
 
 use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Generate, Header, OpKind, Program, Rank, Walk};
 
@@ -24,7 +24,7 @@ use super::rails::Rails;
 use super::rooted::Tree;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Double binary tree all_reduce.
+/// Schedule generator of the double binary tree all_reduce.
 pub(super) struct DoubleTree {
     header: Header,
     cut: Cut,
@@ -33,7 +33,8 @@ pub(super) struct DoubleTree {
     rails: Rails,
 }
 
-/// Runs of a lane, on every rank: up, reduce the second child's data, down to the first child, down to the second.
+/// Runs of a lane, in this order on every rank: up, local reduction of the second child's data, down to the first
+/// child, down to the second.
 const UP: u32 = 0;
 const REDUCE: u32 = 1;
 const DOWN: [u32; 2] = [2, 3];
@@ -42,25 +43,24 @@ const RUNS_PER_LANE: u32 = 4;
 impl DoubleTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let per_host = shape.equal_hosts(Algorithm::Tree)?;
-        // One channel serves both trees.
+        // Both trees run on one channel if there is only one.
         let (cut, layout) = Cut::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
         let mut header = shape.header(Algorithm::Tree, layout, slots);
-        // Of a block some threads reduce up the tree while the others copy down.
+        // Some threads of a block reduce up the tree while the others copy down.
         header.blocks.split = BlockSplit::ReduceAndCopy;
         header.channels = header.channels.checked_mul(2).ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
         Ok(Self { header, cut, hosts, per_host, rails: Rails::new(per_host, shape.nics_per_node) })
     }
 
-    /// How far the chains of a lane are turned. Where there are several hosts every second lane begins its chains at the
-    /// next rail; in one host all chains are alike, as NCCL's are
-    /// (validate/data/h200-node/graph.xml).
+    /// Rotation of a lane's chains, in positions. With several hosts, each pair of lanes starts its chains at the next
+    /// rail; on one host all chains are equal, as in NCCL (validate/data/h200-node/graph.xml).
     fn turn(&self, lane: u32) -> u32 {
         if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 }
     }
 
-    /// A rank of a host by its link in the chain.
+    /// The rank of a host at a position of the lane's chain.
     fn at_link(&self, host: u32, link: u32, lane: u32) -> u32 {
         host * self.per_host + (link + self.turn(lane)) % self.per_host
     }
@@ -74,7 +74,7 @@ impl DoubleTree {
         let [lower, higher] =
             host_tree(host, self.hosts, lane).children.map(|child| child.map(|c| self.at_link(c, 0, lane)));
         let along = (link + 1 < self.per_host).then(|| self.at_link(host, link + 1, lane));
-        // The first rank talks to the lower child host, the second to the higher one.
+        // The first rank is connected to the lower child host, the second to the higher one.
         let second = 1.min(self.per_host - 1);
         let mut all = along.into_iter().chain(lower.filter(|_| link == 0)).chain(higher.filter(|_| link == second));
         [all.next(), all.next()]
@@ -108,7 +108,7 @@ impl Generate for DoubleTree {
             let run = |which: u32| lane * RUNS_PER_LANE + which;
             let chunks = self.cut.over_loops(0, lane);
             let (output, slot) = ((Buffer::Output, chunks), (Buffer::Scratch, chunks));
-            // The sum of this rank's subtree is complete when these are done.
+            // Operations that complete the sum of this rank's subtree.
             let from_first = first.map(|child| Dependency::shifted(Rank(child), run(UP), 0));
             let complete = if second.is_some() { Some(Dependency::shifted(rank, run(REDUCE), 0)) } else { from_first };
             let chunk_before = |which: u32| Dependency::shifted(rank, run(which), -1);
@@ -138,14 +138,14 @@ impl Generate for DoubleTree {
     }
 }
 
-/// The binomial tree.
+/// Binomial tree over `ranks` places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binomial {
     ranks: u32,
     first: First,
 }
 
-/// Which child of a place is the first.
+/// Child of a place that is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Largest,
@@ -153,17 +153,17 @@ enum First {
 }
 
 impl Binomial {
-    /// Children with the largest subtree first, as they are sent to.
+    /// Creates the tree with the child of the largest subtree first, the order of a broadcast.
     pub(super) fn largest_first(ranks: u32) -> Self {
         Self { ranks, first: First::Largest }
     }
 
-    /// Children with the smallest subtree first, as their sums arrive.
+    /// Creates the tree with the child of the smallest subtree first, the order in which sums arrive.
     pub(super) fn smallest_first(ranks: u32) -> Self {
         Self { ranks, first: First::Smallest }
     }
 
-    /// Which child of a place with so many is that over distance 2^bit, or the other way round.
+    /// Index of the child over distance 2^bit at a place with `count` children. The mapping is its own inverse.
     fn which(self, bit: u32, count: u32) -> u32 {
         match self.first {
             First::Largest => count - 1 - bit,
@@ -194,7 +194,7 @@ fn children_of(place: u32, ranks: u32) -> u32 {
     (0..bits).take_while(|&bit| u64::from(place) + (1 << bit) < u64::from(ranks)).count() as u32
 }
 
-/// Parent of a place other than 0, and which of its children this is.
+/// Parent of a place other than 0, and the bit by which they differ.
 fn parent_of(place: u32) -> (u32, u32) {
     (place & place.wrapping_sub(1), place.trailing_zeros())
 }

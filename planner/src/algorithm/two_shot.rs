@@ -1,12 +1,12 @@
-//! Two-shot all_reduce, and direct reduce_scatter, its first shot: every rank puts each other rank's part of its input
-//! into a slot there; every rank adds up its part; in the second shot it puts the sum into everybody's output.
+//! Two-shot all_reduce, and direct reduce_scatter, which is its first phase. Every rank puts each other rank's part of
+//! its input into a slot there, and reduces its own part. In the second phase it puts the sum into all outputs.
 //!
-//! Two steps; every rank sends 2(n−1)/n of the bytes. Equal links of latency L and bandwidth B: 2(L + (n−1)/n·bytes/B),
-//! and half of it for reduce_scatter; local sums come on top where they cost. Per rank 3(n−1) runs per lane, whatever the
-//! number of loops.
+//! Two steps; every rank sends 2(n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: 2(L +
+//! (n−1)/n·bytes/B), half of that for reduce_scatter, plus the cost of local reductions. 3(n−1) runs per rank and lane,
+//! for any number of loops.
 //!
 //! Source: vLLM csrc/custom_all_reduce.cuh `cross_device_reduce_2stage`; NCCL 2.28 src/sym_kernels.cc
-//! AllReduce_RSxLD_AGxST (both read in the first shot where this puts).
+//! AllReduce_RSxLD_AGxST (both read in the first phase where this puts).
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
 
@@ -15,19 +15,19 @@ use super::lane::Lane;
 use super::peers::Peers;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Two-shot all_reduce.
+/// Schedule generator of the two-shot all_reduce.
 pub(super) struct TwoShot {
     header: Header,
     shots: Shots,
 }
 
-/// Direct reduce_scatter.
+/// Schedule generator of the direct reduce_scatter.
 pub(super) struct ReduceScatter {
     header: Header,
     shots: Shots,
 }
 
-/// The first shot, and what is needed for the second.
+/// Generator of the first phase, and data needed for the second.
 struct Shots {
     cut: Cut,
     peers: Peers,
@@ -55,14 +55,14 @@ impl Shots {
         Self { cut, peers: Peers::new(shape), out_of_place: shape.call.buffers == BufferUse::OutOfPlace }
     }
 
-    /// Writes the first shot of a lane, which begins with run `first_run`; returns the run that completes the sum.
+    /// Writes the first phase of a lane, starting with run `first_run`; returns the run that completes the sum.
     fn write_first(&self, at: Lane, lane: u32, first_run: u32, program: &mut Program) -> u32 {
         let loops = self.cut.loops;
         let of = |part: u32| self.cut.over_loops(part, lane);
         let own = (Buffer::Output, of(at.rank));
         for offset in self.peers.offsets() {
             let target = self.peers.target(at.rank, offset);
-            // The slot has the number of the sender's part: as large, and nobody else's.
+            // The slot has the index of the sender's part: it has the same size and is unique to the sender.
             let slot = (Buffer::Scratch, of(at.rank));
             let put = at.put(loops, Walk::fixed(target), (Buffer::Input, of(target)), slot);
             program.push(put, &[Dependency::shifted(at.rank(), first_run + offset - 1, -1)]);

@@ -1,17 +1,19 @@
-//! All_to_allv: every rank puts what each other must get straight into its output, blocks as large as the matrix says.
+//! All_to_allv: every rank writes each block straight into the receiver's output, with block sizes from the matrix.
 //!
-//! **Direct** has all puts under way at once, as [`super::direct`]; **pairwise** one partner at a time, in the same order,
-//! loop by loop through all partners. Empty blocks are skipped: nothing is sent, not even a flag (as NCCL skips sends and
-//! receives of nothing). With equal blocks, the operations are those of the all_to_all, and so is the time. Equal links of
-//! latency L and bandwidth B: direct takes L + m/B, m the most that a rank sends to, or gets from, others.
+//! **Direct** has all puts concurrent, as in [`super::direct`]; **pairwise** has one partner at a time, in the same
+//! order, with each loop passing through all partners. Empty blocks are skipped without even a flag, as NCCL skips
+//! empty sends and receives. With equal blocks, operations and time equal those of the all_to_all. Time of direct on
+//! equal links of latency L and bandwidth B: L + m/B, where m is the maximum that a rank sends to, or receives from,
+//! other ranks.
 //!
-//! A rank's block of the input and the block of the output that it becomes have the same chunks; in place only the block
-//! that a rank keeps is the same memory, and it stays where it is. Per rank and lane a run per partner, pairwise a run per
-//! partner and loop; where all blocks of a rank take as many loops (direct: one), per host instead of per partner.
+//! A block of the input and the block of the output that it becomes have the same chunks; in place, only the block that
+//! a rank sends to itself is the same memory, and it is not moved. Runs per rank and lane: one per partner, for
+//! pairwise one per partner and loop; if all blocks of a rank have equally many loops (direct: one), per host instead
+//! of per partner.
 //!
 //! Sources: NCCL 2.28 src/enqueue.cc (sends and receives of every pair); nccl-tests src/alltoall.cu; MPI-4.0 §6.8
-//! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
-//! §4.2 (pairwise exchange).
+//! (`MPI_Alltoallv`); Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*,
+//! 2005, §4.2 (pairwise exchange).
 
 use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Symmetry, Walk};
 
@@ -22,7 +24,7 @@ use super::matrix_cut::MatrixCut;
 use super::peers::Peers;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Direct exchanges of blocks of any sizes.
+/// Schedule generator of direct and pairwise exchanges of blocks of any size.
 pub(super) struct Uneven {
     header: Header,
     partners: Partners,
@@ -45,9 +47,10 @@ impl Uneven {
         self.peers.walks(rank).flat_map(|(walk, len)| (0..len).map(move |i| walk.at(i)))
     }
 
-    /// Puts to all others, where every block takes as many rounds: a run for each host and round, as an all_to_all has them.
+    /// Writes puts to all peers if every block has the same number of loops: one run per host and loop, as in an
+    /// all_to_all.
     fn by_hosts(&self, at: Lane, lane: u32, loops: u32, program: &mut Program) {
-        // The run with the last partner so far, and how long it is.
+        // Last non-empty run so far and its length.
         let mut before: Option<(u32, u32)> = None;
         for round in 0..loops {
             for (peers, len) in self.peers.walks(at.rank) {

@@ -1,8 +1,8 @@
-//! Which devices look alike: colour refinement of the graph.
+//! Colour refinement of the graph, which finds devices that are structurally equal.
 //!
-//! A search of all cuts starts at one rank of each colour where it would take too long to start at all. Ranks that can
-//! be exchanged have one colour; where ranks of one colour cannot be exchanged some cut may be missed, and what is found
-//! still bounds.
+//! A search over all cuts starts at one rank per colour if starting at every rank would take too long. Interchangeable
+//! ranks have the same colour. If ranks of one colour are not interchangeable, some cuts may be missed; the result is
+//! still a valid lower bound.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,7 +10,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::wiring::Wiring;
 
-/// The first device of each colour, ascending. `ranks` are those of each device; `root` is told apart.
+/// The first device of each colour, ascending. `ranks` holds the number of ranks per device; `root` has a colour of its
+/// own.
 pub(super) fn representatives(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     let colours = refine(wiring, ranks, root);
     let mut seen: FxHashMap<u32, ()> = FxHashMap::default();
@@ -29,7 +30,7 @@ fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
         .collect();
     let mut known = 0;
     loop {
-        // What a vertex sees is a sum over its wires, so that their order does not matter.
+        // The signature of a vertex is a sum over its wires, so that their order does not matter.
         let mut sights = vec![0u64; count];
         for wire in &wiring.wires {
             let (from, to) = (wire.from as usize, wire.to as usize);
@@ -48,7 +49,7 @@ fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     }
 }
 
-/// A well-spread number of a value (SplitMix64's finaliser; Steele, Lea, Flood, OOPSLA 2014).
+/// Well-distributed hash of a value (SplitMix64's finaliser; Steele, Lea, Flood, OOPSLA 2014).
 fn mix(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);

@@ -1,7 +1,7 @@
-//! Devices that pass on some turns only: which of their ways in go on alike.
+//! Devices that forward only some turns, with their incoming links grouped by the outgoing links that they continue on.
 //!
-//! Links come in bundles ([`Transit`]), and a way in goes on by whole bundles, or by one but for the link straight back:
-//! so *n* devices of one switch are looked at link by link, not turn by turn.
+//! Links come in bundles ([`Transit`]). An incoming link continues on whole bundles, or on a bundle except for the link
+//! straight back. *n* devices at one switch are therefore examined link by link, not turn by turn.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,29 @@ use fabricast_topologies::NodeId;
 use fabricast_topologies::route::{Onward, Transit, Turn};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A device that does not pass on everything: its ways in by group, and the groups that each way out takes from. Links
-/// are numbered as a transit does.
+/// A device that does not forward everything: the group of each incoming link, and the groups from which each outgoing
+/// link is reachable. Links are numbered as in the transit.
 pub(super) struct Crossing {
     pub groups: u32,
     pub into: Vec<(u32, u32)>,
     pub out: Vec<(u32, Vec<u32>)>,
 }
 
-/// What crossings are read from.
+/// Input from which crossings are derived.
 pub(super) struct Crossings<'a, E, P> {
     pub transit: &'a Transit,
-    /// Where a link starts and ends.
+    /// Returns the start and end of a link.
     pub ends: E,
-    /// Whether a device passes on anything. To turn back to it gains nothing, and may make ways in go on alike.
+    /// Returns true if a device forwards everything. A turn back to such a device gains nothing, and may make incoming
+    /// links equivalent.
     pub passes_all: P,
 }
 
-/// The links of a bundle that leave one device, by where they lead.
+/// Links of a bundle that leave one device, by destination.
 type Leaving = FxHashMap<NodeId, u32>;
 
-/// What a way in goes on by of the links of a bundle that leave its device; nothing of those that are not named. One set
-/// of links has one name.
+/// Subset of a bundle's links leaving a device on which an incoming link continues. Each subset has a unique
+/// representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cover {
     All,
@@ -38,11 +39,11 @@ enum Cover {
     Only(u32),
 }
 
-/// By bundle, ascending.
+/// Covers by bundle, ascending.
 type Onwards = BTreeMap<u32, Cover>;
 
 impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> {
-    /// The devices that do not pass on everything, in order.
+    /// Returns the devices that do not forward everything, in order.
     pub(super) fn of_devices(&self) -> Vec<Crossing> {
         let by_device = |at: fn((NodeId, NodeId)) -> NodeId| {
             let mut links: FxHashMap<(NodeId, u32), Vec<u32>> = FxHashMap::default();
@@ -110,12 +111,12 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
 }
 
 impl Cover {
-    /// What a turn of a bundle of these links covers for a way in from a device.
+    /// Links of a bundle covered by a turn, for an incoming link from a device.
     fn of(onward: Onward, out: &Leaving, from: NodeId) -> Option<Self> {
         match (onward, out.get(&from)) {
             (Onward::ToOthers, None) => Some(Self::All),
             (Onward::ToOthers, Some(_)) if out.len() == 1 => None,
-            // Of two links, all but one are the other.
+            // All but one of two links is the other one.
             (Onward::ToOthers, Some(&back)) if out.len() == 2 => {
                 out.values().copied().find(|&link| link != back).map(Self::Only)
             }
@@ -126,7 +127,7 @@ impl Cover {
         }
     }
 
-    /// Adds to what is covered of a bundle: the same again, or the way back to all others.
+    /// Adds to the cover of a bundle. The union of two different covers is always the whole bundle.
     fn add_to(self, onwards: &mut Onwards, bundle: u32) {
         let known = onwards.entry(bundle).or_insert(self);
         if *known != self {

@@ -1,30 +1,30 @@
-//! The least cuts: which set of ranks takes longest to get its bytes out, of all sets.
+//! Minimum cuts: the set of ranks that needs the longest time to send its bytes out, among all sets.
 //!
-//! Zhao et al. (*ForestColl*, arXiv 2402.06787, §4) state it for all_gather: with B⁺(S) the bandwidth that leaves a set S
-//! of vertices, no schedule beats max |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that leave a rank out, and
+//! Zhao et al. (*ForestColl*, arXiv 2402.06787, §4) state it for all_gather: with B⁺(S) the bandwidth that leaves a set
+//! S of vertices, no schedule beats max |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that leave a rank out, and
 //! trees packed into the graph reach it. They find it by searching the rate x at which each rank can be drained, with
-//! one maximum flow per rank and probe. Here each probe that fails yields the least cut that it failed by, and the next
-//! probe is at that cut's own rate (Dinkelbach's method): rates are exact fractions, they only fall, and hardly any rank
-//! but the first few needs a second flow.
+//! one maximum flow per rank and probe. Here each failing probe yields the minimum cut that limits it, and the next
+//! probe is at that cut's own rate (Dinkelbach's method): rates are exact fractions, they only decrease, and hardly any
+//! rank but the first few needs a second flow.
 //!
-//! A rank being drained is a gather; reduce_scatter is all_gather backwards, scatter is gather backwards. A broadcast
-//! needs the least cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a reduction the
-//! same backwards.
+//! Draining a rank is a gather; reduce_scatter is the reverse of all_gather, and scatter the reverse of gather. A
+//! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
+//! reduction the reverse.
 
 use super::flow::{Arc, FlowNetwork, UNLIMITED};
 use super::wiring::Wiring;
 
-/// Which way bytes flow through the graph that is searched.
+/// Direction of flow in the searched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Along the links, away from the rank that the search starts at.
+    /// Along the links, away from the start of the search.
     Away,
-    /// Against the links: what is searched is what flows to that rank.
+    /// Against the links, for flow towards the start of the search.
     Towards,
 }
 
 impl Direction {
-    /// The other one.
+    /// Returns the opposite direction.
     pub(super) fn reversed(self) -> Self {
         match self {
             Self::Away => Self::Towards,
@@ -33,18 +33,18 @@ impl Direction {
     }
 }
 
-/// Ranks that are cut off from the rank that a search starts at, and how fast bytes cross.
+/// Ranks that are cut off from the start of a search, and the bandwidth across the cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// By device.
+    /// True for each device beyond the cut.
     pub beyond: Vec<bool>,
-    /// Ranks beyond.
+    /// Number of ranks beyond the cut.
     pub ranks: u128,
     /// Bytes per second between the two sides.
     pub through: u128,
 }
 
-/// The graph, and how many ranks each of its devices has.
+/// Graph with the number of ranks on each device.
 pub(super) struct Search<'a> {
     network: FlowNetwork,
     /// Ranks of each device; devices are the first vertices.
@@ -63,8 +63,9 @@ impl<'a> Search<'a> {
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }
 
-    /// The set of ranks that takes longest to exchange equal blocks with the ranks of `device`; of the sets that take no
-    /// longer than `ranks / through` (a pair), none is looked for.
+    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`.
+    /// `slowest` is a pair `(ranks, through)`; it is updated, and sets with a ratio of at most `ranks / through` are
+    /// not searched.
     pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut (u128, u128)) -> Option<Cut> {
         let mut found = None;
         loop {
@@ -81,14 +82,14 @@ impl<'a> Search<'a> {
             }
             let beyond = self.beyond();
             let ranks_beyond: u128 = self.counted(&beyond);
-            // What flows are the drains on this side, full, and the cut.
+            // The flow consists of the drains on this side, which are full, and the cut.
             let crossing = (flow - through * (self.total - own - ranks_beyond)) / ranks;
             *slowest = (ranks_beyond, crossing);
             found = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
         }
     }
 
-    /// The least cut between `device` and `other`, if less than `through` crosses it.
+    /// The minimum cut between `device` and `other`, if its capacity is less than `through`.
     pub(super) fn least_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
@@ -98,7 +99,7 @@ impl<'a> Search<'a> {
         Some(Cut { ranks: self.counted(&beyond), beyond, through: flow })
     }
 
-    /// How much `device` exchanges with all others together.
+    /// Bandwidth between `device` and all other devices in total.
     pub(super) fn port(&mut self, device: u32) -> u128 {
         let drains: Vec<(u32, u128)> = self.others(device).map(|(vertex, _)| (vertex, UNLIMITED)).collect();
         self.network.run(device, drains, 1)

@@ -1,21 +1,22 @@
-//! What a collective forces across the border of a set of ranks, whatever the schedule.
+//! Bytes that a collective must move across the boundary of a set of ranks, for any schedule.
 
 use fabricast_sim::schedule::{Call, Collective};
 
 use super::line::Share;
 use super::parts::Part;
 
-/// The least that must come in and go out, as shares of the call's bytes (the larger buffer of a rank).
+/// Lower bounds on bytes into and out of a set, as shares of the call's bytes (the larger buffer of a rank).
 pub(super) struct Demand {
     pub into: Option<Share>,
     pub out: Option<Share>,
 }
 
 impl Demand {
-    /// Of a set among `ranks` ranks.
+    /// Demand of a set among `ranks` ranks.
     ///
-    /// Without reductions on the way these are what the schedule's own blocks need. With them they still hold: of what
-    /// several ranks send to be added up, one sum must cross; of what several ranks want, one copy.
+    /// Without in-network reduction, these are the needs of the schedule's own blocks. With it they still hold: of
+    /// contributions from several ranks to one sum, one sum must cross; of data wanted by several ranks, one copy must
+    /// cross.
     pub(super) fn of(collective: Collective, part: &Part, ranks: u32) -> Self {
         let (inside, n) = (u128::from(part.ranks), u128::from(ranks));
         let outside = n - inside.min(n);
@@ -34,7 +35,7 @@ impl Demand {
             Collective::Gather => (None, blocks(inside)),
             Collective::Scatter if part.has_root => (None, blocks(outside)),
             Collective::Scatter => (blocks(inside), None),
-            // What a matrix forces is worked out from it (`uneven`); a barrier moves nothing.
+            // The demand of a matrix is computed in `uneven`; a barrier moves no data.
             Collective::AllToAllV | Collective::Barrier => (None, None),
             Collective::SendRecv => {
                 let buffers = Some(Share::new(part.next_outside.into(), 1));
@@ -45,8 +46,8 @@ impl Demand {
     }
 }
 
-/// Bytes that all ranks together must receive, whatever the schedule, without in-network reduction. Of an all_to_allv that
-/// is what [`Matrix::crossing`](fabricast_sim::schedule::Matrix::crossing) says, and nothing without its matrix.
+/// Lower bound on the bytes that all ranks receive in total, for any schedule without in-network reduction. For an
+/// all_to_allv it is 0; use [`Matrix::crossing`](fabricast_sim::schedule::Matrix::crossing) with its matrix.
 #[must_use]
 pub fn least_traffic(call: &Call) -> u128 {
     let (bytes, n) = (u128::from(call.bytes.0), u128::from(call.ranks));
@@ -59,7 +60,7 @@ pub fn least_traffic(call: &Call) -> u128 {
         | Collective::Broadcast
         | Collective::Reduce => others * bytes,
         Collective::Gather | Collective::Scatter => others * bytes / n.max(1),
-        // A rank by itself may already hold what it gets.
+        // A single rank may already hold what it receives.
         Collective::SendRecv if n < 2 => 0,
         Collective::SendRecv => n * bytes,
         Collective::AllToAllV | Collective::Barrier => 0,

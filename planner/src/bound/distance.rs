@@ -1,6 +1,6 @@
-//! How long a first byte takes: shortest ways by latency, through switches and ranks alike.
+//! Latency of a first byte: shortest paths by latency, through switches and ranks.
 //!
-//! A third rank may pass data on, so that a route's own latency bounds nothing; the shortest of all ways does.
+//! A third rank may forward data, so the latency of a direct route is not a lower bound; that of the shortest path is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,24 +10,24 @@ use fabricast_topologies::Picos;
 use super::cut::Direction;
 use super::wiring::Wiring;
 
-/// The graph by latency, one way round.
+/// Graph with latencies as edge lengths, in one direction.
 pub(super) struct Distances {
     start: Vec<u32>,
-    /// Vertex and latency of each way on.
+    /// Vertex and latency of each outgoing edge.
     onward: Vec<(u32, u64)>,
-    /// The first vertices are devices of ranks.
+    /// Number of devices with ranks; they are the first vertices.
     devices: usize,
     found: Vec<u64>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Distances {
-    /// Distances by latency.
+    /// Creates the graph with latencies as lengths.
     pub(super) fn new(wiring: &Wiring, devices: usize, direction: Direction) -> Self {
         Self::by(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
     }
 
-    /// Distances by any length of a wire (its number).
+    /// Creates the graph with any length of a wire, given by its number.
     pub(super) fn by(wiring: &Wiring, devices: usize, direction: Direction, length: impl Fn(usize) -> u64) -> Self {
         let ends = |wire: &super::wiring::Wire| match direction {
             Direction::Away => (wire.from, wire.to),
@@ -52,27 +52,27 @@ impl Distances {
         Self { start, onward, devices, found, queue: BinaryHeap::new() }
     }
 
-    /// From some devices to each; `u64::MAX` where no way leads.
+    /// Distances from a set of devices to each device; `u64::MAX` if there is no path.
     pub(super) fn from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
         self.search(sources, |_| false);
         &self.found[..self.devices]
     }
 
-    /// From one device to another; `None` where no way leads.
+    /// Distance from one device to another; `None` if there is no path.
     pub(super) fn between(&mut self, from: u32, to: u32) -> Option<Picos> {
         self.search([from], |vertex| vertex == to).map(Picos)
     }
 
-    /// From the devices inside a set to the nearest outside; `None` where no way leads out.
+    /// Distance from the devices inside a set to the nearest outside; `None` if there is no path.
     pub(super) fn nearest_outside(&mut self, inside: &[bool]) -> Option<Picos> {
         let sources: Vec<u32> = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| device).collect();
         let outside = |vertex: u32| inside.get(vertex as usize).is_some_and(|inside| !inside);
         self.search(sources, outside).map(Picos)
     }
 
-    /// To each part of the devices (`part_of` says whose each is) from the nearest device of any other, by a way through whatever lies
-    /// between; `None` where no way leads there. One search for all: Dijkstra's method from every device at once, with the nearest two
-    /// parts of each vertex, since a part's own devices are nearest to itself.
+    /// Distance to each part of the devices from the nearest device of any other part, by any path; `None` if there is
+    /// none. `part_of` is the part of each device. One search serves all parts: Dijkstra's method from every device at
+    /// once, which retains the two nearest parts of each vertex, because a part is nearest to its own devices.
     pub(super) fn nearest_of_others(&self, part_of: &[u32], parts: usize) -> Vec<Option<Picos>> {
         const NONE: (u64, u32) = (u64::MAX, u32::MAX);
         let mut nearest = vec![[NONE; 2]; self.found.len()];
@@ -103,7 +103,7 @@ impl Distances {
         found
     }
 
-    /// Dijkstra's method; returns the distance of the first vertex to be settled that `is_end`.
+    /// Dijkstra's method. Returns the distance of the first settled vertex for which `is_end` is true.
     fn search(&mut self, sources: impl IntoIterator<Item = u32>, is_end: impl Fn(u32) -> bool) -> Option<u64> {
         self.found.fill(u64::MAX);
         self.queue.clear();

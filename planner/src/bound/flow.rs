@@ -1,33 +1,33 @@
-//! Maximum flow, exact, on flat arrays.
+//! Exact maximum flow on flat arrays, from one vertex into drains at any vertices.
 //!
-//! From one vertex into drains that vertices may have. The method is Dinitz's: layers by breadth first, then augmenting
-//! paths through the layers until none is left. A phase serves the drains of all layers, not of the nearest only; a
-//! drain that is still open after it has moved away by a layer at least, so there are at most as many phases as
-//! vertices, and in a network of drains everywhere only as many as it is deep.
+//! The method is Dinitz's: layers by breadth-first search, then augmenting paths through the layers until none is left.
+//! A phase serves the drains of all layers, not only of the nearest. A drain that is still open afterwards has moved by
+//! at least one layer, so the number of phases is at most the number of vertices, and with drains everywhere at most
+//! the depth.
 
 use std::collections::VecDeque;
 
-/// An amount that no sum of finite capacities reaches: links are at most 10¹⁵ B/s, and there are fewer than 2³² of them,
+/// Amount that no sum of finite capacities reaches: links are at most 10¹⁵ B/s, and there are fewer than 2³² of them,
 /// scaled by fewer than 2³² ranks.
 pub(super) const UNLIMITED: u128 = 1 << 120;
 
-/// An arc: from, to, capacity.
+/// Arc as (from, to, capacity).
 pub(super) type Arc = (u32, u32, u128);
 
-/// A network and the residual state of one flow in it.
+/// Network, and residual state of one flow in it.
 #[derive(Clone, Debug)]
 pub(super) struct FlowNetwork {
-    /// First arc of each vertex, and the number of arcs at the end.
+    /// First arc of each vertex, followed by the number of arcs.
     start: Vec<u32>,
     head: Vec<u32>,
-    /// The same arc backwards.
+    /// Reverse of each arc.
     twin: Vec<u32>,
     capacity: Vec<u128>,
     residual: Vec<u128>,
-    /// Arcs whose residual differs from their capacity times the scale.
+    /// Arcs whose residual differs from their scaled capacity.
     touched: Vec<u32>,
     scale: u128,
-    /// Open rest of the drains.
+    /// Remaining capacity of the drains.
     open: Vec<u128>,
     layer: Vec<u32>,
     next: Vec<u32>,
@@ -38,7 +38,7 @@ pub(super) struct FlowNetwork {
 const UNREACHED: u32 = u32::MAX;
 
 impl FlowNetwork {
-    /// A network of `vertices` vertices.
+    /// Creates a network of `vertices` vertices.
     pub(super) fn new(vertices: usize, arcs: &[Arc]) -> Self {
         let mut start = vec![0u32; vertices + 1];
         for &(from, to, _) in arcs {
@@ -77,8 +77,8 @@ impl FlowNetwork {
         }
     }
 
-    /// The largest flow from `source` into `drains` (vertex, capacity; not the source), finite capacities of arcs times
-    /// `scale`; [`UNLIMITED`] where nothing bounds it.
+    /// Maximum flow from `source` into `drains` (vertex, capacity; excluding the source), with finite capacities of
+    /// arcs multiplied by `scale`; [`UNLIMITED`] if it is unbounded.
     pub(super) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
         self.reset(scale);
         self.open.fill(0);
@@ -92,7 +92,8 @@ impl FlowNetwork {
         flow.min(UNLIMITED)
     }
 
-    /// Whether the last flow could still grow to this vertex: the source's side of the least cut nearest to the source.
+    /// Returns true if the last flow could still grow to this vertex, that is, if it is on the source side of the
+    /// minimum cut nearest to the source.
     pub(super) fn on_source_side(&self, vertex: u32) -> bool {
         self.layer[vertex as usize] != UNREACHED
     }
@@ -111,7 +112,7 @@ impl FlowNetwork {
         }
     }
 
-    /// Layers by distance from the source; whether an open drain is reached.
+    /// Computes layers by distance from the source; returns true if an open drain is reached.
     fn layers(&mut self, source: u32) -> bool {
         self.layer.fill(UNREACHED);
         self.next.copy_from_slice(&self.start[..self.open.len()]);
@@ -122,7 +123,7 @@ impl FlowNetwork {
         while let Some(at) = self.queue.pop_front() {
             let open = self.open[at as usize];
             found |= open > 0;
-            // It takes whatever comes: nothing needs to pass through.
+            // An unlimited drain absorbs everything, so nothing needs to pass through it.
             if open >= UNLIMITED {
                 continue;
             }
@@ -137,7 +138,7 @@ impl FlowNetwork {
         found
     }
 
-    /// Augmenting paths through the layers, until none is left.
+    /// Pushes flow along augmenting paths through the layers until none is left; returns the added flow.
     fn augment(&mut self, source: u32) -> u128 {
         let mut flow = 0;
         let mut at = source;
@@ -153,7 +154,7 @@ impl FlowNetwork {
                 if self.open[at as usize] < UNLIMITED {
                     self.open[at as usize] -= more;
                 }
-                // Back to where the first full arc starts, or on from here.
+                // Continue at the start of the first saturated arc, or from here.
                 if let Some(full) = self.push(more) {
                     at = self.tail(self.path[full]);
                     self.path.truncate(full);
@@ -172,7 +173,7 @@ impl FlowNetwork {
         }
     }
 
-    /// Adds to the flow along the path; returns the place of its first arc that is full now.
+    /// Adds to the flow along the path; returns the index of its first saturated arc.
     fn push(&mut self, more: u128) -> Option<usize> {
         let mut full = None;
         for (place, &arc) in self.path.iter().enumerate() {
@@ -191,7 +192,7 @@ impl FlowNetwork {
         full
     }
 
-    /// The next arc to a deeper layer.
+    /// Next arc to a deeper layer.
     fn onward(&mut self, at: u32) -> Option<u32> {
         let end = self.start[at as usize + 1];
         let deeper = self.layer[at as usize] + 1;

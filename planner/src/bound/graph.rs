@@ -1,4 +1,4 @@
-//! What the graph as a whole forces: its slowest cuts and its longest ways, by collective.
+//! Lower bounds from the graph as a whole: minimum cuts and longest paths, by collective.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Fabric, NodeId, Picos};
@@ -17,14 +17,14 @@ use super::twins::Twins;
 use super::uneven::DeviceDemand;
 use super::wiring::Wiring;
 
-/// Searches start at every device (of twins at one) while their number × wires is at most this, otherwise at one of each
+/// Searches start at every device (one per set of twins) if their number × wires is at most this, otherwise at one per
 /// colour.
 const MOST_STARTS: usize = 1 << 20;
 
-/// Longest ways are looked for from every device (of twins from one) while their number × wires is at most this.
+/// Longest paths are searched from every device (one per set of twins) if their number × wires is at most this.
 const MOST_WAYS: usize = 1 << 22;
 
-/// The graph, and what is known of the ranks on it.
+/// Graph with the placement of ranks on it.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     wiring: Wiring,
@@ -36,14 +36,14 @@ pub(super) struct Graph {
     labels: Vec<Label>,
 }
 
-/// Where blocks come from, or go to.
+/// Source, or destination, of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Any,
     Root,
 }
 
-/// How a device is called.
+/// Display names of a device.
 #[derive(Clone, Debug)]
 struct Label {
     device: Box<str>,
@@ -67,18 +67,18 @@ impl Graph {
         Self { wiring, twins, ranks, device_of_rank, root, labels }
     }
 
-    /// Replaces what parts were read to carry by what the graph lets them: the flow into and out of each device, and the
-    /// latency of the shortest way across each border.
+    /// Tightens the bounds of parts with those of the graph: the flow into and out of each device, and the latency of
+    /// the shortest path across each boundary.
     pub(super) fn sharpen(&self, levels: &mut [Level]) {
         for direction in [Direction::Away, Direction::Towards] {
             let mut search = self.search(direction);
-            // What leaves a part comes to it against the links.
+            // Distances out of a part are searched against the links.
             let distances = self.distances(direction.reversed());
             for level in &mut *levels {
                 let part_of = level.parts_of(&self.device_of_rank, self.ranks.len());
                 let nearest = distances.nearest_of_others(&part_of, level.parts.len());
                 let is_port = level.source == BoundSource::RankPorts;
-                // What is found of each part, for its twins behind it.
+                // Flow of each part, reused for its twins with higher numbers.
                 let mut ports: Vec<u128> = Vec::with_capacity(level.parts.len());
                 for ((number, part), nearest) in (0..).zip(&mut level.parts).zip(nearest) {
                     let twin = Some(self.twins.first(number)).filter(|_| is_port);
@@ -96,7 +96,7 @@ impl Graph {
         }
     }
 
-    /// What cuts and ways of the whole graph force.
+    /// Lower bounds from cuts and paths of the whole graph.
     pub(super) fn lines(&self, collective: Collective, levels: &[Level], first_byte: Picos) -> Vec<Line> {
         use Collective::*;
         use Direction::{Away, Towards};
@@ -125,11 +125,11 @@ impl Graph {
         lines
     }
 
-    /// What the blocks between devices force, lengths and the longest way.
+    /// Lower bounds from the blocks between devices, by link lengths and by the longest path.
     pub(super) fn lines_of_demand(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<Line> {
         let devices = self.ranks.len();
         let pairs = |from: u32, to: u32| demand.between(from, to);
-        // What ranks send each other makes them different: none stands for others.
+        // Ranks with different demands are not interchangeable, so every device represents itself only.
         let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
         let mut lines = lengths::all_pairs(&self.wiring, &each, (&pairs, demand.total), first_byte);
         if devices * self.wiring.wires.len() <= MOST_WAYS {
@@ -145,7 +145,7 @@ impl Graph {
         lines
     }
 
-    /// Devices with ranks.
+    /// Number of devices with ranks.
     pub(super) fn devices(&self) -> usize {
         self.ranks.len()
     }
@@ -167,7 +167,7 @@ impl Graph {
         Distances::new(&self.wiring, self.ranks.len(), direction)
     }
 
-    /// The devices that searches from any device start at.
+    /// Start devices of searches that may start at any device.
     fn starts(&self) -> Vec<u32> {
         if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
             return self.twins.sets().iter().map(|&(first, _)| first).collect();
@@ -175,7 +175,7 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, None)
     }
 
-    /// The devices that searches from one device to any other end at.
+    /// End devices of searches from one device to any other.
     fn ends(&self, start: u32) -> Vec<u32> {
         if self.twins.count() * self.wiring.wires.len() <= MOST_STARTS {
             return self.twins.others(start);
@@ -183,7 +183,7 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, Some(start)).into_iter().filter(|&other| other != start).collect()
     }
 
-    /// The slowest cut for equal blocks from (to) each other rank to (from) the root, or any device.
+    /// The slowest cut for equal blocks between each other rank and the root, or any device.
     fn blocks(&self, direction: Direction, from: From, collective: Collective, levels: &[Level]) -> Vec<Line> {
         let mut search = self.search(direction);
         let mut slowest = self.slowest_part(direction, from, levels);
@@ -198,7 +198,7 @@ impl Graph {
         found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
     }
 
-    /// The least cut between `start` and any other rank.
+    /// The minimum cut between `start` and any other rank.
     fn whole(&self, direction: Direction, start: u32, collective: Collective, levels: &[Level]) -> Vec<Line> {
         let mut search = self.search(direction);
         let mut least = self.finite() + 1;
@@ -220,12 +220,12 @@ impl Graph {
         found.into_iter().flat_map(|cut| self.lines_of(&cut, direction, collective)).collect()
     }
 
-    /// Sum of all finite capacities: more crosses no cut.
+    /// Sum of all finite capacities, an upper bound on the capacity of any finite cut.
     fn finite(&self) -> u128 {
         self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
     }
 
-    /// The slowest of the cuts around parts, to start from: ranks cut off, and what crosses.
+    /// The slowest of the cuts around parts as an initial value: ranks cut off, and bandwidth across.
     fn slowest_part(&self, direction: Direction, from: From, levels: &[Level]) -> (u128, u128) {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
         let any = from == From::Any;
@@ -244,12 +244,12 @@ impl Graph {
         slowest
     }
 
-    /// What a collective forces across a cut, each way that the cut was found to be slow.
+    /// Lower bounds from a cut for a collective, in the direction in which the cut was found.
     fn lines_of(&self, cut: &Cut, direction: Direction, collective: Collective) -> Vec<Line> {
         let nearest = self.distances(direction).nearest_outside(&not(&cut.beyond)).unwrap_or(Picos::ZERO);
         let way = Way { through: cut.through, nearest };
         let total: u32 = self.ranks.iter().sum();
-        // The side that the search started from.
+        // The side from which the search started.
         let beyond = u32::try_from(cut.ranks).unwrap_or(total);
         let has_root = !cut.beyond.get(self.root as usize).copied().unwrap_or(false);
         let part = Part { ranks: total - beyond.min(total), has_root, ..Part::default() };
@@ -261,7 +261,7 @@ impl Graph {
         share.into_iter().map(|share| Line::crossing(share, way, self.named(&cut.beyond))).collect()
     }
 
-    /// The lesser side of a cut (of equals the first), by its hosts where it is made of whole ones.
+    /// Names the smaller side of a cut (the first of equals), by hosts if it consists of whole hosts.
     fn named(&self, beyond: &[bool]) -> BoundSource {
         const MOST_NAMES: usize = 4;
         let counted = |side: bool| -> u32 {
@@ -282,7 +282,7 @@ impl Graph {
         BoundSource::Cut(format!("cut of {count} {ranks}: {shown}{more}").into())
     }
 
-    /// The longest of the shortest ways between ranks that depend on each other.
+    /// Latency of the longest of the shortest paths between ranks that depend on each other.
     fn ways(&self, collective: Collective, levels: &[Level]) -> Vec<Line> {
         let devices = levels.iter().find(|level| level.source == BoundSource::RankPorts);
         let parts = devices.map_or(&[][..], |level| &level.parts);
@@ -301,8 +301,8 @@ impl Graph {
         }
     }
 
-    /// Of each device: the way from the root, and only then its bytes through its own ports. (Backwards that does not
-    /// hold: a reduction's first bytes may leave for a near rank while others wait to go a long way.)
+    /// Bounds of each device: the path from the root, followed by its bytes through its own ports. The reverse does not
+    /// hold: a reduction's first bytes may leave for a near rank while others wait to travel far.
     fn ways_from_root(&self, collective: Collective, parts: &[Part]) -> Vec<Line> {
         let total = self.device_of_rank.len() as u32;
         let mut distances = self.distances(Direction::Away);
@@ -314,12 +314,12 @@ impl Graph {
         reached.filter_map(line).collect()
     }
 
-    /// Of each rank: the way to the next, and only then a buffer through the ports there.
+    /// Bounds of each rank: the path to the next rank, followed by a buffer through the ports there.
     fn ways_to_next(&self, parts: &[Part]) -> Vec<Line> {
         let next = self.device_of_rank.iter().cycle().skip(1);
         let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
         pairs.retain(|&(from, to)| from != to);
-        // Pairs of twins are as far from each other, and have the same ports.
+        // Pairs of twins have equal distances and ports.
         let mut seen = FxHashSet::default();
         pairs.retain(|&(from, to)| seen.insert((self.twins.first(from), self.twins.first(to))));
         let mut distances = self.distances(Direction::Away);
@@ -330,7 +330,7 @@ impl Graph {
         pairs.iter().filter_map(line).collect()
     }
 
-    /// The longest way between two ranks, or that from a few in a large graph.
+    /// Latency of the longest shortest path between two ranks; in a large graph, a lower bound from two searches.
     fn diameter(&self) -> Picos {
         let mut distances = self.distances(Direction::Away);
         if self.twins.count() * self.wiring.wires.len() <= MOST_WAYS {
@@ -353,7 +353,7 @@ impl Label {
 }
 
 impl Level {
-    /// The set of each device.
+    /// Part of each device.
     fn parts_of(&self, device_of_rank: &[u32], devices: usize) -> Vec<u32> {
         let mut part_of = vec![u32::MAX; devices];
         for (&device, &part) in device_of_rank.iter().zip(&self.part_of_rank) {
@@ -367,7 +367,7 @@ fn not(side: &[bool]) -> Vec<bool> {
     side.iter().map(|&inside| !inside).collect()
 }
 
-/// The longest of some latencies, those of devices that are not reached left out.
+/// Maximum of some latencies, ignoring devices that are not reached.
 fn longest(latencies: &[u64]) -> Picos {
     Picos(latencies.iter().copied().filter(|&latency| latency != u64::MAX).max().unwrap_or(0))
 }

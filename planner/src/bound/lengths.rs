@@ -1,11 +1,11 @@
-//! All_to_all and all_to_allv by lengths: the dual of the multicommodity flow.
+//! Bounds of all_to_all and all_to_allv by link lengths: the dual of the multicommodity flow.
 //!
-//! Give every link a length. Each byte travels at least the shortest way by these lengths, and a link of capacity c
-//! adds at most c × its length a second; so bytes × shortest ways, over all pairs, fit into the sum of
-//! capacity × length × time (Shahrokhi & Matula, *The maximum concurrent flow problem*, JACM 1990, §2: the best
-//! lengths make this exact). Here all links of one kind that were built for one rate have length 1 and the others none, kind by kind,
-//! and once all links between network switches have: on a torus, where each link is as good as any other, that is
-//! the exact answer.
+//! Give every link a length. Each byte travels at least the shortest path by these lengths, and a link of capacity c
+//! provides at most c × its length per second; so bytes × shortest paths, summed over all pairs, are at most the sum of
+//! capacity × length × time (Shahrokhi & Matula, *The maximum concurrent flow problem*, JACM 1990, §2: optimal lengths
+//! make this exact). Here all links of one kind and one nominal rate have length 1 and the others 0, for each kind in
+//! turn, and once all links between network switches have length 1. On a torus, where all links are equivalent, this is
+//! exact.
 
 use fabricast_topologies::{NodeKind, Picos};
 
@@ -17,22 +17,22 @@ use super::parts::Way;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
 
-/// Kinds of lengths are left out once devices (of twins one) × wires looked at are more than this.
+/// Kinds of links are skipped once the number of examined devices (one per set of twins) × wires exceeds this.
 const MOST_WORK: usize = 1 << 22;
 
-/// What each device sends to each, and what that is a share of: blocks and those of a rank's buffer, or bytes and those of
-/// the call.
+/// Amount that each device sends to each other, and its denominator: blocks and those of a rank's buffer, or bytes and
+/// those of the call.
 pub(super) type Pairs<'a> = (&'a dyn Fn(u32, u32) -> u128, u128);
 
-/// What links of one kind force on an exchange between devices of which `starts` stand for others like
-/// them (a device, how many it stands for); no byte flows before `nearest`.
+/// Lower bounds from links of one kind on an exchange between devices. Each of `starts` is a representative device and
+/// the number of devices that it represents. No byte arrives before `nearest`.
 pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<Line> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
         wiring.wires.iter().filter(finite).map(|wire| (ordered(wire.ends), wire.built)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // Links between switches first: elsewhere ports say as much.
+    // Links between switches come first; elsewhere, port bounds are equally tight.
     let trunk = (NodeKind::Switch, NodeKind::Switch);
     kinds.sort_by_key(|&(ends, _)| ends != trunk);
     let most = MOST_WORK / (starts.len() * wiring.wires.len()).max(1);

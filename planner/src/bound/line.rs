@@ -1,4 +1,4 @@
-//! A bound as a function of the size: a latency, then so much time a byte.
+//! Lower bound as a linear function of the message size: a latency plus a time per byte.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -6,7 +6,7 @@ use super::parts::Way;
 use super::source::BoundSource;
 use super::{Bound, flow::UNLIMITED};
 
-/// A part of a call's bytes, or a multiple of them.
+/// Fraction or multiple of a call's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub numerator: u128,
@@ -21,18 +21,18 @@ impl Share {
     }
 }
 
-/// What any schedule takes at least, by size.
+/// Lower bound on the completion time of any schedule, as a function of the message size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub latency: Picos,
-    /// Seconds a byte of the call, as a fraction.
+    /// Seconds per byte of the call, as a fraction.
     numerator: u128,
     denominator: u128,
     pub source: BoundSource,
 }
 
 impl Line {
-    /// This share of the bytes must cross, after the first has travelled.
+    /// Bound for a share of the bytes that must cross a boundary, after the first byte has travelled.
     pub(super) fn crossing(share: Share, way: Way, source: BoundSource) -> Self {
         if way.through >= UNLIMITED || share.numerator == 0 {
             return Self { latency: way.nearest, numerator: 0, denominator: 1, source: BoundSource::Latency };
@@ -43,12 +43,12 @@ impl Line {
         Self { latency: way.nearest, numerator, denominator, source }
     }
 
-    /// Nothing but latency.
+    /// Bound of latency only.
     pub(super) fn latency(latency: Picos) -> Self {
         Self { latency, numerator: 0, denominator: 1, source: BoundSource::Latency }
     }
 
-    /// The bound for a call of this size, rounded down: it must not exceed the truth.
+    /// Bound for a call of `bytes`, rounded down so that it never exceeds the true minimum.
     pub(super) fn at(&self, bytes: Bytes) -> Bound {
         const PICOS: u128 = 1_000_000_000_000;
         let seconds = u128::from(bytes.0).saturating_mul(self.numerator);
@@ -61,22 +61,22 @@ impl Line {
         Bound { time: Picos(self.latency.0.saturating_add(transfer.0)), transfer, set_by }
     }
 
-    /// Whether it is at most the other at every size.
+    /// Returns true if this bound is at most the other at every size.
     fn is_below(&self, other: &Self) -> bool {
         self.latency <= other.latency && !steeper(self, other)
     }
 }
 
-/// Whether the first takes longer for a byte.
+/// Returns true if `a` has the longer time per byte.
 fn steeper(a: &Line, b: &Line) -> bool {
     match (a.numerator.checked_mul(b.denominator), b.numerator.checked_mul(a.denominator)) {
         (Some(left), Some(right)) => left > right,
-        // Fractions of this size differ by their whole parts.
+        // Fractions of this size are compared by their integer parts.
         _ => a.numerator / a.denominator > b.numerator / b.denominator,
     }
 }
 
-/// Keeps the lines that set the bound at some size, the first of equals.
+/// Returns the lines that set the bound at some size, the first of equals.
 pub(super) fn keep_highest(lines: Vec<Line>) -> Vec<Line> {
     let mut kept: Vec<Line> = Vec::new();
     for line in lines {

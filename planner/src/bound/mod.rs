@@ -1,39 +1,40 @@
-//! What no schedule can beat.
+//! Lower bounds on the completion time of any schedule.
 //!
 //! ```text
 //! routes ─► transits ─► parts: devices, hosts, racks, groups under switches ──► demand ──────┐
-//!                  └──► wiring ─► cut: least cuts by maximum flow (flow), from ranks that    ├─► lines ─► max
-//!                            │         are no twins (twins) or look unlike (colour)      │
-//!                            └──► distance, lengths: shortest ways ──────────────────────────┘
+//!                  └──► wiring ─► cut: minimum cuts by maximum flow (flow), one start per    ├─► lines ─► max
+//!                            │         set of twins (twins) or per colour (colour)           │
+//!                            └──► distance, lengths: shortest paths ─────────────────────────┘
 //! ```
 //!
-//! **Cuts.** A collective forces bytes out of any set of ranks, whatever the schedule; with what the links there carry
-//! that takes time, and the first byte takes the latency of the shortest route across besides. Sets that stand out
-//! are looked at one by one (`parts`); of all sets, the slowest for all_gather, reduce_scatter, broadcast, reduce,
-//! gather and scatter is found by maximum flow (`cut`): for these the throughput bound is exact, in that
-//! some schedule of unlimited fineness reaches it on this graph.
+//! **Cuts.** A collective moves a minimum of bytes out of any set of ranks, for any schedule. The bandwidth of the
+//! links there determines the time, to which the first byte adds the latency of the shortest route across.
+//! Distinguished sets are examined one by one (`parts`). The slowest of all sets for all_gather, reduce_scatter,
+//! broadcast, reduce, gather and scatter is found by maximum flow (`cut`): for these, the throughput bound is exact, in
+//! that some schedule of unlimited granularity reaches it on this graph.
 //!
-//! **All_reduce** passes every cut once each way. Where only ranks reduce, *k* disjoint sets receive 2(*k* − 1) times
-//! the buffer in all: before the first of them holds the sum each other one has sent something, and after that each
-//! other one must still receive something (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009, §3,
-//! for single ranks). Where switches reduce and multicast ([`InNetwork::Allowed`]) this holds only for sets with none of
-//! these switches between them. Twice the bound of all_gather is not a bound: one slow rank among fast ones need not
+//! **All_reduce** crosses every cut once in each direction. If only ranks reduce, *k* disjoint sets receive 2(*k* − 1)
+//! times the buffer in total: before the first of them holds the sum, each other one has sent something, and after that
+//! each other one must still receive something (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009,
+//! §3, for single ranks). If switches reduce and multicast ([`InNetwork::Allowed`]), this holds only for sets with none
+//! of these switches between them. Twice the bound of all_gather is not a bound: one slow rank among fast ones need not
 //! reduce a part of its own.
 //!
-//! **All_to_all** also needs the sum over all pairs of bytes × shortest way, by any lengths of links, to fit into what
-//! the links carry: the dual of the multicommodity flow, here with equal lengths for links of one kind (`lengths`).
+//! **All_to_all** also needs the sum over all pairs of bytes × shortest path, for any lengths of links, to fit into the
+//! capacity of the links: the dual of the multicommodity flow, here with equal lengths for links of one kind
+//! (`lengths`).
 //!
-//! **All_to_allv** is bounded by what its matrix forces out of sets that stand out, and by lengths (`uneven`).
+//! **All_to_allv** is bounded by the bytes that its matrix moves out of distinguished sets, and by lengths (`uneven`).
 //!
-//! **Latency**: every rank that a collective makes depend on another hears from it by the shortest way, by way of other
-//! ranks too (`distance`).
+//! **Latency**: every rank that depends on another receives its data over the shortest path, which may pass through
+//! other ranks (`distance`).
 //!
-//! What counts as capacity is what routes may take (`wiring`): links that routing leaves idle (PCIe beside an NVSwitch) add
-//! nothing. So a bound is that of a fabric under its routing. A failure opens no way that did not count before it: NVLinks by
-//! which ranks relay are those by which they send for themselves; where NVLinks join only some GPUs, PCIe counts beside them. (Where every
-//! two GPUs have an NVLink, the PCIe that stands in for one is no wider.) Devices that share NICs, as they do after one has failed,
-//! get no more together than these carry (`parts`).
-//! Above [`MOST_DEVICES`] devices only parts are looked at, which on hosts of equal GPUs is exact too.
+//! Capacity counts only links that routes may use (`wiring`): links that routing leaves idle (PCIe next to an NVSwitch)
+//! add nothing. A bound is therefore one of a fabric under its routing. A failure enables no path that did not count
+//! before: the NVLinks over which ranks relay are those over which they send their own data, and if NVLinks connect
+//! only some GPUs, PCIe counts as well. (If every pair of GPUs has an NVLink, the PCIe path that replaces one is no
+//! wider.) Devices that share NICs, as after a NIC failure, have at most the bandwidth of these in total (`parts`).
+//! Above [`MOST_DEVICES`] devices only parts are examined, which is also exact on hosts of equal GPUs.
 
 mod colour;
 mod crossing;
@@ -67,64 +68,65 @@ use line::{Line, Share, keep_highest};
 use parts::{Level, Survey, SwitchesBetween, Way};
 pub use source::BoundSource;
 
-/// Up to this many devices, cuts and ways are searched; above, each set of ranks stands as it is.
+/// Maximum number of devices for which cuts and paths are searched. Above it, only the sets of [`Bounds::of_parts`] are
+/// used.
 pub const MOST_DEVICES: usize = 2048;
 
-/// Whether switches reduce and multicast where they can (`--no-nvls` takes it away).
+/// Use of reduction and multicast in switches (`--no-nvls` disables it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InNetwork {
-    /// Where a switch can.
+    /// Every switch that is able to reduces and multicasts.
     #[default]
     Allowed,
-    /// Ranks reduce, and send one copy to each.
+    /// Only ranks reduce, and they send a separate copy to each receiver.
     Off,
 }
 
-/// A bound and what sets it.
+/// Lower bound and its limiting resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// No schedule takes less.
+    /// Lower bound on the completion time.
     pub time: Picos,
-    /// The part of it that bytes need, at nominal rates.
+    /// Share of the time that bytes need, at nominal rates.
     pub transfer: Picos,
-    /// What sets it.
+    /// Resource that sets the bound.
     pub set_by: BoundSource,
 }
 
-/// Whether several ranks are on one device.
+/// Sharing of devices by ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Every rank has a device of its own.
     None,
-    /// Some share one.
+    /// Some ranks share a device.
     Some,
 }
 
-/// What transfers reach of nominal rates, 0 to 1: under which a bound is asked for.
+/// Fraction of nominal rates that transfers achieve, 0 to 1, for which a bound is requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     /// Payload ÷ bytes on the wire.
     pub wire: f64,
-    /// Of the rate of any link.
+    /// Achieved ÷ nominal rate of any link.
     pub links: f64,
 }
 
-/// The bounds of all calls over some ranks with one root.
+/// Lower bounds of all calls over a set of ranks with one root.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     ranks: u32,
     in_network: InNetwork,
     levels: Vec<Level>,
     graph: Option<Graph>,
-    /// Whether a switch limits what it forwards in all.
+    /// Limit of switches on their total forwarding rate.
     crossbars: Crossbars,
-    /// Of an all_to_allv.
+    /// Matrix of an all_to_allv.
     matrix: Option<Matrix>,
-    /// By collective, and by whether switches reduce; worked out when first asked for.
+    /// Bounds by collective and by in-network reduction, computed on first use.
     lines: Vec<OnceLock<Vec<Line>>>,
 }
 
-/// Whether switches limit what they forward in all, which no link's efficiency touches.
+/// Limit of switches on their total forwarding rate, which is unaffected by the efficiency of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crossbars {
     Unlimited,
@@ -132,19 +134,20 @@ enum Crossbars {
 }
 
 impl Bounds {
-    /// Reads what bounds ranks on `placement` (the device of each) off the routes between them.
+    /// Computes the bounds of ranks on `placement` (the device of each) from the routes between them.
     #[must_use]
     pub fn new(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
         Self::searched(fabric, router, placement, root, MOST_DEVICES)
     }
 
-    /// The same of parts alone, which takes a fraction of the time: never more than [`Self::new`] says.
+    /// Variant of [`Self::new`] that uses parts alone. It is much faster, and its bounds never exceed those of
+    /// [`Self::new`].
     #[must_use]
     pub fn of_parts(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
         Self::searched(fabric, router, placement, root, 0)
     }
 
-    /// Of up to so many devices cuts and ways are searched.
+    /// Computes the bounds; cuts and paths are searched for at most `most` devices.
     fn searched(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32, most: usize) -> Self {
         let mut seen = FxHashSet::default();
         let devices: Vec<NodeId> = placement.iter().copied().filter(|&device| seen.insert(device)).collect();
@@ -172,7 +175,7 @@ impl Bounds {
         }
     }
 
-    /// The same for an all_to_allv of this matrix; without one, nothing bounds an all_to_allv.
+    /// Variant of these bounds for an all_to_allv of this matrix. Without a matrix, an all_to_allv has no bound.
     #[must_use]
     pub fn with_matrix(mut self, matrix: Option<&Matrix>) -> Self {
         self.matrix = matrix.cloned();
@@ -182,13 +185,14 @@ impl Bounds {
         self
     }
 
-    /// The same with or without reduction and multicast in switches; [`InNetwork::Allowed`] unless this says otherwise.
+    /// Variant of these bounds with or without reduction and multicast in switches; the default is
+    /// [`InNetwork::Allowed`].
     #[must_use]
     pub fn with(self, in_network: InNetwork) -> Self {
         Self { in_network, ..self }
     }
 
-    /// The bound of a call over all ranks.
+    /// Returns the bound of a call over all ranks.
     #[must_use]
     pub fn of(&self, call: &Call) -> Bound {
         let none = Bound { time: Picos::ZERO, transfer: Picos::ZERO, set_by: BoundSource::Latency };
@@ -196,7 +200,7 @@ impl Bounds {
         lines.iter().map(|line| line.at(call.bytes)).fold(none, |a, b| if b.time > a.time { b } else { a })
     }
 
-    /// What a call takes at least where transfers reach only a part of nominal rates, and switches reduce or not.
+    /// Lower bound on the completion time of a call if transfers achieve only a fraction of nominal rates.
     #[must_use]
     pub fn reached(&self, call: &Call, in_network: InNetwork, efficiency: Efficiency) -> Picos {
         let time = |line: &Line| {
@@ -207,15 +211,15 @@ impl Bounds {
         self.lines(call.collective, in_network).iter().map(time).max().unwrap_or(Picos::ZERO)
     }
 
-    /// Whether several ranks are on one device.
+    /// Returns [`Sharing::Some`] if several ranks are on one device.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let devices = self.levels.first().map_or(0, |level| level.parts.len());
-        // One device, or none, makes no level.
+        // No level exists for fewer than two devices.
         if devices == self.ranks as usize || self.ranks < 2 { Sharing::None } else { Sharing::Some }
     }
 
-    /// What any rank needs to send this many bytes, where transfers reach only a part of nominal rates.
+    /// Lower bound on the time in which a rank sends `bytes`, if transfers achieve only a fraction of nominal rates.
     #[must_use]
     pub fn sending(&self, bytes: f64, efficiency: Efficiency) -> Picos {
         let ports = self.levels.first().map_or(&[][..], |level| &level.parts);
@@ -227,7 +231,7 @@ impl Bounds {
         Picos((bytes * 1e12 / (widest as f64 * self.part(efficiency))) as u64)
     }
 
-    /// What of nominal rates transfers reach at most.
+    /// Upper bound on the achieved fraction of nominal rates.
     fn part(&self, efficiency: Efficiency) -> f64 {
         let part = match self.crossbars {
             Crossbars::Limited => efficiency.wire,
@@ -236,7 +240,7 @@ impl Bounds {
         part.clamp(1e-6, 1.0)
     }
 
-    /// Before this no byte arrives anywhere.
+    /// Time before which no byte arrives at any rank.
     #[must_use]
     pub fn first_byte(&self) -> Picos {
         let parts = self.levels.iter().flat_map(|level| &level.parts);
@@ -291,7 +295,7 @@ impl Bounds {
     }
 }
 
-/// A memory reads what goes out, and writes what comes in.
+/// Bound of device memory, which reads outgoing data and writes incoming data.
 fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::Part) -> Option<Line> {
     let through = part.memory?;
     let zero = Share::new(0, 1);
@@ -302,7 +306,7 @@ fn memory((into, out): (Option<Share>, Option<Share>), part: &parts::Part) -> Op
     Some(Line::crossing(share, Way { through, nearest }, BoundSource::RankMemory))
 }
 
-/// What all sets of a level together need for an all_reduce in which only ranks reduce, into and out of them.
+/// Bounds of the total traffic into and out of all sets of a level, for an all_reduce in which only ranks reduce.
 fn all_parts(level: &Level) -> [Line; 2] {
     let moved = 2 * (level.parts.len() as u128).saturating_sub(1);
     let into: fn(&parts::Part) -> Way = |part| part.into;

@@ -1,7 +1,7 @@
-//! Sets of ranks that are looked at as they stand: each device, each host, each NVLink rack, the hosts under a switch.
+//! Sets of ranks that are examined as they are: each device, each host, each NVLink rack, the hosts under a switch.
 //!
-//! What crosses the border of such a set must pass the links there. Sets of one level are disjoint and hold all ranks, so
-//! that they can also be added up.
+//! All traffic across the boundary of such a set uses the links there. Sets of one level are disjoint and contain all
+//! ranks, so that their traffic can also be added up.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Router, Transit};
@@ -12,31 +12,31 @@ use super::cut::Direction;
 use super::flow::UNLIMITED;
 use super::source::BoundSource;
 
-/// One direction through the border of a set.
+/// Capacity and latency across the boundary of a set in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Bytes per second; [`UNLIMITED`] where nothing limits it.
+    /// Bytes per second; [`UNLIMITED`] if nothing limits it.
     pub through: u128,
-    /// Latency of the shortest route that crosses, or less.
+    /// Latency of the shortest route across, or a lower bound on it.
     pub nearest: Picos,
 }
 
-/// A set of ranks.
+/// Set of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub into: Way,
     pub out: Way,
-    /// Ranks inside.
+    /// Number of ranks inside.
     pub ranks: u32,
     pub has_root: bool,
-    /// Ranks inside whose next rank is outside.
+    /// Number of ranks inside whose next rank is outside.
     pub next_outside: u32,
-    /// What the memory reads and writes in all, where the set is a device and that is known.
+    /// Total read and write bandwidth of the memory, if the set is a device and it is known.
     pub memory: Option<u128>,
 }
 
 impl Part {
-    /// What a search crosses here.
+    /// The boundary crossing of a search in this direction, from a start inside or outside.
     pub(super) fn way(&self, direction: Direction, start: Start) -> Way {
         match (direction, start) {
             (Direction::Away, Start::Inside) | (Direction::Towards, Start::Outside) => self.out,
@@ -45,54 +45,54 @@ impl Part {
     }
 }
 
-/// Where a search starts, as seen from a set.
+/// Location of a search's start relative to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     Inside,
     Outside,
 }
 
-/// Disjoint sets that hold all ranks.
+/// Disjoint sets that contain all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub source: BoundSource,
     pub parts: Vec<Part>,
     /// The set of each rank.
     pub part_of_rank: Vec<u32>,
-    /// Whether switches that reduce or multicast may lie between the sets.
+    /// Presence of switches between the sets that reduce or multicast.
     pub switches_between: SwitchesBetween,
-    /// Bytes per second that come into all sets together at most, where sets share links to the network.
+    /// Maximum bytes per second into all sets in total, if sets share links to the network.
     pub into: u128,
-    /// The same of what leaves them.
+    /// Maximum bytes per second out of all sets in total.
     pub out: u128,
 }
 
-/// Whether switches that reduce or multicast lie between the sets of a level rather than inside one.
+/// Presence of switches that reduce or multicast between the sets of a level, as opposed to inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchesBetween {
-    /// They do not: only ranks and their own switches reduce.
+    /// No such switches: only ranks and their own switches reduce.
     None,
-    /// They do.
+    /// At least one such switch.
     Some,
 }
 
-/// What all levels are read from.
+/// Input from which all levels are derived.
 pub(super) struct Survey<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
     /// The device of each rank.
     pub placement: &'a [NodeId],
     pub transits: &'a [Transit],
-    /// Directions of links that traffic may take.
+    /// Directions of links that traffic may use.
     pub links: &'a [LinkId],
     pub root: u32,
 }
 
-/// No set.
+/// Marker for no set.
 const NONE: u32 = u32::MAX;
 
 impl Survey<'_> {
-    /// Devices, hosts, islands; coarser levels that are no coarser are left out.
+    /// Levels of devices, hosts, islands and switch groups, without levels that are not coarser than the previous one.
     pub(super) fn levels(&self) -> Vec<Level> {
         let nodes = || (0..self.fabric.node_count() as u32).map(NodeId);
         let shortest = |latency: fn(&Transit) -> Option<Picos>| self.transits.iter().filter_map(latency).min();
@@ -114,7 +114,8 @@ impl Survey<'_> {
         levels
     }
 
-    /// Adds a level with a set for each label of vertices that has ranks, unless it is the one before again, or one set.
+    /// Adds a level with one set per vertex label that has ranks, unless it equals the previous level or is a single
+    /// set.
     fn add_level(&self, levels: &mut Vec<Level>, source: BoundSource, label: &[u32], nearest: Picos) {
         let mut number = vec![NONE; label.len().max(1 + label.iter().map(|&l| l as usize).max().unwrap_or(0))];
         let mut parts: Vec<Part> = Vec::new();
@@ -169,9 +170,10 @@ impl Survey<'_> {
         levels.push(Level { source, parts, part_of_rank, switches_between, into, out });
     }
 
-    /// Limits what passes a device's links that only network traffic takes to what its links into the network carry: routes lead
-    /// by these alone, while a link near it may lead to the links of others too. Returns what comes into all devices together, and
-    /// what leaves them: several share a link into the network after a failure.
+    /// Limits a device's links that carry only network traffic to the capacity of its links into the network. Routes
+    /// use these alone, while a link near the device may also lead to the network links of others. Returns the bytes
+    /// per second into all devices in total, and out of them; several devices share a link into the network after a
+    /// failure.
     fn limit_to_ports(&self, parts: &mut [Part], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
         let ways = [Direction::Towards, Direction::Away].map(|direction| {
             let mut in_all = 0u128;
@@ -205,7 +207,7 @@ impl Survey<'_> {
         ways.into()
     }
 
-    /// What the links of each device carry that only network traffic takes.
+    /// Total capacity of the links of each device that carry only network traffic.
     fn network_only(&self, transit: &Transit, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
         let mut near: FxHashMap<NodeId, u128> = FxHashMap::default();
         for &number in &transit.network_only {
@@ -217,13 +219,13 @@ impl Survey<'_> {
         near
     }
 
-    /// What links carry together.
+    /// Total capacity of `links`.
     fn capacity(&self, links: impl IntoIterator<Item = LinkId>) -> u128 {
         let each = |link: LinkId| self.fabric.link(link).bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
         links.into_iter().map(each).fold(0, |sum: u128, capacity| (sum + capacity).min(UNLIMITED))
     }
 
-    /// Labels of vertices by what hangs together below each tier of network switches, finest first.
+    /// Vertex labels by connected component below each tier of network switches, finest first.
     fn switch_groups(&self) -> Vec<Vec<u32>> {
         let count = self.fabric.node_count();
         let tier = self.tiers();
@@ -244,7 +246,7 @@ impl Survey<'_> {
         groups
     }
 
-    /// How many links of the network each vertex is above the islands of ranks; they themselves are at 0.
+    /// Number of network links from the islands of ranks up to each vertex; the islands themselves are at 0.
     fn tiers(&self) -> Vec<u32> {
         let mut has_ranks = vec![false; self.fabric.node_count()];
         for transit in self.transits {

@@ -1,26 +1,26 @@
-//! What sets a bound, in words.
+//! Limiting resources of lower bounds, and their names.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What sets a bound.
+/// Limiting resource of a lower bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoundSource {
-    /// Latency alone.
+    /// Latency only.
     Latency,
-    /// The ports of a rank's device.
+    /// Ports of a rank's device.
     RankPorts,
-    /// The memory of a rank's device.
+    /// Memory of a rank's device.
     RankMemory,
-    /// The ports of a host.
+    /// Ports of a host.
     HostPorts,
-    /// The ports of a rack: of hosts that share NVLink.
+    /// Ports of a rack, a group of hosts that share NVLink.
     RackPorts,
-    /// The ports of the hosts under some network switches.
+    /// Ports of the hosts under some network switches.
     SwitchPorts,
-    /// Another set of ranks, named: `cut of 8 ranks: n0`.
+    /// Another set of ranks by name: `cut of 8 ranks: n0`.
     Cut(Arc<str>),
-    /// What all bytes together need of links of one kind, each by the shortest way.
+    /// Total capacity of links of one kind, with all bytes on shortest paths.
     Lengths,
 }
 

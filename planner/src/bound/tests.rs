@@ -1,4 +1,4 @@
-//! The bound against all cuts counted one by one, published optima, and what must not lower it.
+//! Comparison of the bounds with enumeration of all cuts and with published optima, and invariants.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
 }
 
-/// As ForestColl's paper draws it: GPUs on an NVSwitch, and each on the one network switch by a link of its own.
+/// Topology drawn in ForestColl's paper: GPUs on an NVSwitch, each with its own link to a single network switch.
 fn boxes(count: u32) -> Fabric {
     let mut text = String::from("name = \"boxes\"\n[[node]]\nid = \"ib\"\nkind = \"switch\"\n");
     for host in 0..count {
@@ -55,7 +55,7 @@ fn boxes(count: u32) -> Fabric {
 }
 
 #[test]
-fn a100_boxes_reach_forestcolls_published_optima() {
+fn a100_boxes_match_forestcoll_published_optima() {
     for boxes_of_8 in [1u32, 2, 4, 8] {
         let n = f64::from(8 * boxes_of_8);
         let (per_rank, per_host) = (325.0 * n / (n - 1.0), if n > 8.0 { 8.0 * 25.0 * n / (n - 8.0) } else { f64::MAX });
@@ -79,7 +79,7 @@ fn a100_boxes_reach_forestcolls_published_optima() {
 }
 
 #[test]
-fn switches_that_reduce_lift_the_bound_of_all_reduce_only() {
+fn in_network_reduction_raises_only_the_all_reduce_rate() {
     let h200 = hosts("hgx-h200", 1, "");
     let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
     close(rate(&h200, InNetwork::Allowed, Collective::AllReduce), 450.0);
@@ -87,15 +87,15 @@ fn switches_that_reduce_lift_the_bound_of_all_reduce_only() {
     for collective in [Collective::AllGather, Collective::ReduceScatter] {
         close(rate(&h200, InNetwork::Allowed, collective), 450.0 * 8.0 / 7.0);
     }
-    // Between hosts nothing reduces: 16 of them at 400 GB/s each.
+    // Nothing reduces between hosts: 16 hosts at 400 GB/s each.
     let many = hosts("hgx-h200", 16, "rail");
     close(rate(&many, InNetwork::Allowed, Collective::AllReduce), 400.0 * 8.0 / 15.0);
-    // The NVSwitch of an A100 does not.
+    // The NVSwitch of an A100 does not reduce.
     let a100 = hosts("dgx-a100", 1, "");
     close(rate(&a100, InNetwork::Allowed, Collective::AllReduce), 300.0 * 4.0 / 7.0);
 }
 
-/// Accelerators in a line, the link in the middle slow.
+/// Accelerators in a line with a slow link in the middle.
 const LINE: &str = r#"
 name = "line"
 [[node]]
@@ -122,7 +122,7 @@ latency = "1 us"
 "#;
 
 #[test]
-fn the_cut_that_binds_is_named() {
+fn bottleneck_cut_is_named() {
     let line = read_text(LINE, "line.toml").unwrap();
     let bound = bounds(&line).of(&call(Collective::AllToAll, Bytes(6_000_000), 6));
     assert_eq!(bound.set_by.to_string(), "cut of 3 ranks: tpu0, tpu1, tpu2", "{bound:?}");
@@ -132,7 +132,7 @@ fn the_cut_that_binds_is_named() {
 }
 
 #[test]
-fn a_circle_is_bounded_by_the_sum_of_its_ways() {
+fn all_to_all_on_a_ring_is_bounded_by_total_path_length() {
     let link = |i: usize| {
         format!("[[link]]\na = \"tpu{i}\"\nb = \"tpu{}\"\nkind = \"nvlink\"\nbandwidth = \"50 GB/s\"\n", (i + 1) % 7)
     };
@@ -145,7 +145,7 @@ fn a_circle_is_bounded_by_the_sum_of_its_ways() {
 }
 
 #[test]
-fn the_longest_way_bounds_small_calls() {
+fn longest_path_latency_bounds_small_calls() {
     let line = read_text(LINE, "line.toml").unwrap();
     for (collective, latency) in [
         (Collective::AllReduce, 5.0),
@@ -175,7 +175,7 @@ fn links_without_a_stated_rate_limit_nothing() {
     }
 }
 
-/// Everything that routes take right after what.
+/// All pairs of links that some route uses consecutively.
 fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
     let router = Router::new(fabric, RouteOptions::default());
     let mut turns = BTreeSet::new();
@@ -188,14 +188,14 @@ fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
 }
 
 #[test]
-fn a_failure_that_opens_no_other_way_lowers_no_bound() {
+fn failures_without_new_routes_lower_no_bound() {
     for fabric in [hosts("dgx-a100", 2, "rail,nic=200Gb/s"), hosts("hgx-h200", 2, "fat_tree"), boxes(2)] {
         let (whole, taken) = (bounds(&fabric), turns(&fabric));
         let mut compared = 0;
         for link in (0..fabric.link_count() as u32).step_by(2).map(LinkId) {
             let name = fabric.link_name(link).replace("->", "-");
             let broken = fabric.without(&name).unwrap();
-            // Routing may now take ways that it left idle, and they may be better ones.
+            // Routing may now use links that it left idle, and these may be better.
             if !turns(&broken).is_subset(&taken) {
                 continue;
             }
@@ -233,7 +233,8 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     })
 }
 
-/// Wirings of a few kinds of wires between devices and switches, and some between devices: many devices have twins.
+/// Wirings with a few kinds of wires between devices and switches, and some between devices, so that many devices have
+/// twins.
 fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     let wire = |from: u32, to: u32, capacity: u128, ns: u64| {
         let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
@@ -261,7 +262,7 @@ fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     )
 }
 
-/// What leaves a set of vertices.
+/// Capacity out of a set of vertices.
 fn leaving(wiring: &Wiring, set: u32) -> u128 {
     let leaves = |wire: &&Wire| set >> wire.from & 1 == 1 && set >> wire.to & 1 == 0;
     wiring.wires.iter().filter(leaves).map(|wire| wire.capacity).sum::<u128>().min(UNLIMITED)
@@ -275,7 +276,7 @@ fn lowest((a, b): (u128, u128)) -> (u128, u128) {
     (a / gcd(a, b), b / gcd(a, b))
 }
 
-/// The slowest set of all: ranks in it and what leaves it, over the sets that leave `keep` out, in lowest terms.
+/// The slowest of the sets accepted by `keep`: its number of ranks and the capacity out of it, in lowest terms.
 fn slowest_of_all(wiring: &Wiring, ranks: &[u32], keep: impl Fn(u32) -> bool) -> Option<(u128, u128)> {
     let sets = (1u32..1 << wiring.vertices).filter(|&set| keep(set) && ranks_in(ranks, set) > 0);
     let cuts = sets.map(|set| (ranks_in(ranks, set), leaving(wiring, set))).filter(|cut| cut.1 < UNLIMITED);
@@ -287,7 +288,7 @@ fn all_finite(wiring: &Wiring) -> u128 {
     wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum::<u128>() + 1
 }
 
-/// What the search finds from these devices.
+/// Result of the search from the devices in `starts`.
 fn searched(
     wiring: &Wiring,
     ranks: &[u32],
@@ -308,9 +309,9 @@ fn reversed(wiring: &Wiring) -> Wiring {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A largest flow is a least cut, counted over all cuts.
+    /// Maximum flow equals the minimum cut, by enumeration of all cuts.
     #[test]
-    fn flow_is_the_least_cut((wiring, _) in wirings(), scale in 1u128..1_000_000_000_000) {
+    fn maximum_flow_equals_minimum_cut((wiring, _) in wirings(), scale in 1u128..1_000_000_000_000) {
         let arcs: Vec<_> = wiring.wires.iter().map(|wire| (wire.from, wire.to, wire.capacity)).collect();
         let mut network = FlowNetwork::new(wiring.vertices as usize, &arcs);
         for to in 1..wiring.vertices {
@@ -318,14 +319,14 @@ proptest! {
             let least = cuts.map(|set| leaving(&wiring, set)).min().unwrap();
             let least = if least >= UNLIMITED { UNLIMITED } else { least * scale };
             prop_assert_eq!(network.run(0, [(to, UNLIMITED)], scale), least);
-            // Again, after another scale and another drain.
+            // Run again with another scale and another drain.
             prop_assert_eq!(network.run(0, [(to, 1)], 1), least.min(1));
         }
     }
 
-    /// The search for all_gather and reduce_scatter, gather and scatter, finds the slowest of all sets, exactly.
+    /// The search for all_gather, reduce_scatter, gather and scatter finds exactly the slowest of all sets.
     #[test]
-    fn no_set_is_slower_than_the_one_found((wiring, ranks) in wirings()) {
+    fn slowest_set_matches_enumeration((wiring, ranks) in wirings()) {
         let devices = ranks.len() as u32;
         let others = |set: u32| (0..devices).any(|device| set >> device & 1 == 0);
         let without_first = |set: u32| set & 1 == 0;
@@ -337,9 +338,9 @@ proptest! {
         prop_assert_eq!(searched(&wiring, &ranks, Direction::Away, 0..1), slowest(&back, &without_first));
     }
 
-    /// The search for broadcast finds the least cut between the root and any other.
+    /// The search for broadcast finds the minimum cut between the root and any other device.
     #[test]
-    fn no_cut_is_less_than_the_one_found((wiring, ranks) in wirings()) {
+    fn minimum_cut_matches_enumeration((wiring, ranks) in wirings()) {
         let sets = (0u32..1 << wiring.vertices).filter(|set| set & 1 == 1);
         let cuts = sets.filter(|set| (1..ranks.len()).any(|device| set >> device & 1 == 0));
         let least = cuts.map(|set| leaving(&wiring, set)).min().unwrap();
@@ -354,7 +355,7 @@ proptest! {
         prop_assert_eq!(through, least.min(all_finite(&wiring)));
     }
 
-    /// A faster wire slows nothing; one fewer speeds nothing up.
+    /// A faster wire slows nothing down; removing a wire speeds nothing up.
     #[test]
     fn more_capacity_is_never_slower((wiring, ranks) in wirings(), which in any::<prop::sample::Index>(), more in 1u128..50) {
         prop_assume!(!wiring.wires.is_empty());
@@ -372,9 +373,9 @@ proptest! {
         prop_assert!(!slower(search(&wiring), search(&fewer)));
     }
 
-    /// Shortest ways, against all ways extended one by one (Bellman & Ford).
+    /// Shortest paths, compared with the method of Bellman and Ford.
     #[test]
-    fn ways_are_shortest((wiring, ranks) in wirings()) {
+    fn distances_match_bellman_ford((wiring, ranks) in wirings()) {
         let mut distances = Distances::new(&wiring, ranks.len(), Direction::Away);
         for from in 0..ranks.len() as u32 {
             let mut shortest = vec![u64::MAX; wiring.vertices as usize];
@@ -392,9 +393,9 @@ proptest! {
         }
     }
 
-    /// What is nearest of other parts, found for all at once, against a search from all of those others.
+    /// Distances from the nearest device of any other part, compared with one search per part.
     #[test]
-    fn the_nearest_of_others_are_those_of_each((wiring, ranks) in wirings(), parts in vec(0u32..3, 8)) {
+    fn nearest_of_others_matches_single_part_searches((wiring, ranks) in wirings(), parts in vec(0u32..3, 8)) {
         for direction in [Direction::Away, Direction::Towards] {
             let mut distances = Distances::new(&wiring, ranks.len(), direction);
             let part_of: Vec<u32> = (0..ranks.len()).map(|device| parts[device % parts.len()]).collect();
@@ -409,9 +410,9 @@ proptest! {
         }
     }
 
-    /// What a search finds from a device it finds from each of its twins.
+    /// Search results from a device equal those from each of its twins.
     #[test]
-    fn twins_are_alike((wiring, ranks) in wirings_with_twins()) {
+    fn twins_have_equal_distances_flows_and_cuts((wiring, ranks) in wirings_with_twins()) {
         let twins = Twins::new(&wiring, &ranks);
         let devices = ranks.len() as u32;
         prop_assert_eq!(twins.sets().iter().map(|&(_, alike)| alike).sum::<u32>(), devices);
@@ -433,7 +434,7 @@ proptest! {
                 prop_assert_eq!(slowest(device), slowest(twins.first(device)));
             }
         }
-        // To every other device, or to one for each set: the least cut is the same.
+        // The minimum cut to every other device equals that to one device per set.
         for start in 0..devices {
             let mut search = Search::new(&wiring, &ranks, Direction::Away);
             let mut least = |ends: Vec<u32>| {

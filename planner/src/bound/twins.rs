@@ -1,9 +1,9 @@
-//! Devices that may be interchanged: searches from one of them say what searches from each would.
+//! Interchangeable devices: a search from one of them has the same result as a search from any other.
 //!
-//! Twins have the same ranks and the same wires to the same neighbours, so that to exchange two of them maps the graph
-//! onto itself: least cuts, flows and shortest ways from one are those from the other. (Two twins are no neighbours: a
-//! wire between them would join each to itself.) On a switch of *n* equal devices one search stands for *n*. Colours
-//! ([`super::colour`]) say less: devices of one colour look alike, twins are.
+//! Twins have the same number of ranks and the same wires to the same neighbours, so that exchanging two of them maps
+//! the graph onto itself: minimum cuts, flows and shortest paths from one equal those from the other. (Twins are never
+//! neighbours: a wire between them would connect each to itself.) On a switch of *n* equal devices one search
+//! represents *n*. Colours ([`super::colour`]) are weaker: devices of one colour only look equal.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use fabricast_topologies::{NodeKind, Picos};
 
 use super::wiring::Wiring;
 
-/// A wire as its device sees it: the other vertex, and all that searches ask of a wire.
+/// A wire from its device's point of view: the other vertex, and all properties of a wire that searches use.
 type Seen = (u32, Way, (NodeKind, NodeKind), u128, Picos);
 
-/// Which way a wire leads, for the device.
+/// Direction of a wire from the device's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Out,
     In,
 }
 
-/// The twins among the devices of a graph.
+/// Twins among the devices of a graph.
 #[derive(Clone, Debug)]
 pub(super) struct Twins {
-    /// The first twin of each device: itself, where it has none before it.
+    /// The first twin of each device, or the device itself if none comes before it.
     first: Vec<u32>,
-    /// The first of each set, ascending, and how many there are.
+    /// The first device of each set and the size of the set, ascending.
     sets: Vec<(u32, u32)>,
 }
 
 impl Twins {
-    /// Among devices with these numbers of ranks.
+    /// Finds the twins among devices with these numbers of ranks.
     pub(super) fn new(wiring: &Wiring, ranks: &[u32]) -> Self {
         let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); ranks.len()];
         for wire in &wiring.wires {
@@ -56,22 +56,22 @@ impl Twins {
         Self { first, sets }
     }
 
-    /// How many devices no two of which are twins there are.
+    /// Number of sets of twins.
     pub(super) fn count(&self) -> usize {
         self.sets.len()
     }
 
-    /// One of each set and how many are in it, ascending.
+    /// One device of each set and the size of the set, ascending.
     pub(super) fn sets(&self) -> &[(u32, u32)] {
         &self.sets
     }
 
-    /// The first twin of a device: itself, where it has none before it.
+    /// The first twin of a device, or the device itself if none comes before it.
     pub(super) fn first(&self, device: u32) -> u32 {
         self.first.get(device as usize).copied().unwrap_or(device)
     }
 
-    /// One of each set, and one of those that `device` leaves behind in its own, ascending.
+    /// One device of each other set, and one other device of the set of `device`, ascending.
     pub(super) fn others(&self, device: u32) -> Vec<u32> {
         let own = self.first(device);
         let behind = (0u32..).zip(&self.first).find(|&(other, &first)| first == own && other != device);

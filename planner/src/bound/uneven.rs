@@ -1,8 +1,8 @@
-//! What a matrix forces: all_to_allv's bounds, as shares of all its bytes.
+//! Lower bounds of an all_to_allv from its matrix, as shares of all its bytes.
 //!
-//! What ranks of a set send to others crosses its border, for every set that is looked at (devices, hosts, racks, groups
-//! under switches); all blocks together must fit into the links that their shortest ways take (`lengths`); and the block
-//! with the longest way takes its latency. Sets are not searched for.
+//! Bytes from the ranks of a set to others cross its boundary, for every examined set (devices, hosts, racks, groups
+//! under switches). All blocks in total must fit into the links on their shortest paths (`lengths`). The block with the
+//! longest path needs its latency. Other sets are not searched.
 
 use fabricast_sim::schedule::Matrix;
 use fabricast_topologies::Picos;
@@ -12,7 +12,7 @@ use super::line::{Line, Share};
 use super::memory;
 use super::parts::{Level, Part};
 
-/// What crosses the borders of the sets of a level.
+/// Lower bounds from the traffic across the boundaries of the sets of a level.
 pub(super) fn of_level(level: &Level, matrix: &Matrix) -> Vec<Line> {
     let mut crossing = vec![(0u128, 0u128); level.parts.len()];
     let part_of = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
@@ -33,19 +33,19 @@ pub(super) fn of_level(level: &Level, matrix: &Matrix) -> Vec<Line> {
     level.parts.iter().zip(crossing).flat_map(of_part).flatten().collect()
 }
 
-/// What the graph as a whole forces.
+/// Lower bounds from the graph as a whole.
 pub(super) fn of_graph(graph: &Graph, matrix: &Matrix, first_byte: Picos) -> Vec<Line> {
     let demand = DeviceDemand::new(graph, matrix);
     if demand.crossing == 0 { Vec::new() } else { graph.lines_of_demand(&demand, first_byte) }
 }
 
-/// What devices send each other.
+/// Bytes from each device to each other.
 pub(super) struct DeviceDemand {
     devices: usize,
-    /// By sender, then receiver; nothing for a device itself.
+    /// By sender, then receiver; 0 from a device to itself.
     bytes: Vec<u128>,
     crossing: u128,
-    /// Of the call.
+    /// Total bytes of the call.
     pub(super) total: u128,
 }
 
@@ -64,7 +64,7 @@ impl DeviceDemand {
         demand
     }
 
-    /// What one device sends to another.
+    /// Bytes from one device to another.
     pub(super) fn between(&self, from: u32, to: u32) -> u128 {
         self.bytes.get(from as usize * self.devices + to as usize).copied().unwrap_or(0)
     }

@@ -1,10 +1,11 @@
-//! The graph that bytes flow in: ranks' devices, what forwards between them, and the links that routes take.
+//! Flow graph: devices of ranks, forwarding devices between them, and the links that routes use.
 //!
-//! A device of ranks passes on anything, since a rank may. A switch passes on what routes turn there, no more: traffic
-//! that comes from the network through a PCIe switch goes up to a GPU, never down to another NIC. Where all ways in
-//! have all ways out the switch is one vertex, otherwise each group of ways in that go on alike is one. Turning back to a
-//! rank's device counts as allowed; it gains nothing, and it keeps a switch of *n* GPUs one vertex. In the network every
-//! usable link counts, whether a route takes it or not. Parallel links that were built alike are merged.
+//! A device of ranks forwards anything, since a rank may relay. A switch forwards only turns that routes make there:
+//! traffic from the network through a PCIe switch goes up to a GPU, never down to another NIC. If all incoming links
+//! reach all outgoing links, the switch is one vertex; otherwise each group of incoming links with equal continuations
+//! is one. Turning back to a rank's device counts as allowed; it gains nothing, and it leaves a switch of *n* GPUs one
+//! vertex. In the network every usable link counts, even if no route uses it. Parallel links with the same nominal rate
+//! are merged.
 
 use std::collections::BTreeMap;
 
@@ -16,41 +17,42 @@ use rustc_hash::FxHashMap;
 use super::crossing::{Crossing, Crossings};
 use super::flow::UNLIMITED;
 
-/// A link, or several between the same vertices.
+/// One or several links between the same vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wire {
     pub from: u32,
     pub to: u32,
-    /// Kinds of the devices that it joins.
+    /// Kinds of the devices at the two ends.
     pub ends: (NodeKind, NodeKind),
-    /// What each link was built to carry; [`UNLIMITED`] where nothing limits it.
+    /// Nominal rate of each link, bytes per second; [`UNLIMITED`] if nothing limits it.
     pub built: u128,
-    /// [`UNLIMITED`] where nothing limits it.
+    /// Capacity in bytes per second; [`UNLIMITED`] if nothing limits it.
     pub capacity: u128,
     pub latency: Picos,
 }
 
-/// The graph. Its first vertices are the devices of ranks, in the order of their first ranks.
+/// Flow graph. Its first vertices are the devices of ranks, in the order of their first ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     pub vertices: u32,
-    /// Sorted by ends; one a pair, except of different kinds and of links built for different rates.
+    /// Sorted by ends; one per pair of vertices, except for links of different kinds or different nominal rates.
     pub wires: Vec<Wire>,
 }
 
-/// Where the arcs of links start and end, and vertices as they are made.
+/// Graph under construction: ends of links as vertices, and vertices created so far.
 struct Builder<'a> {
     fabric: &'a Fabric,
     vertices: u32,
     tail: FxHashMap<LinkId, u32>,
     head: FxHashMap<LinkId, u32>,
-    /// Vertices into and out of devices that pass on anything: two where what they forward in all is limited.
+    /// Input and output vertex of each device that forwards anything; they differ if its total forwarding rate is
+    /// limited.
     open: BTreeMap<NodeId, (u32, u32)>,
     wires: Vec<Wire>,
 }
 
 impl Wiring {
-    /// The graph of what routes between `devices` may take; `links` are [`used_links`].
+    /// Builds the graph of the routes between `devices`; `links` are [`used_links`].
     pub(super) fn new(
         fabric: &Fabric,
         router: &Router<'_>,
@@ -89,7 +91,7 @@ impl Wiring {
     }
 }
 
-/// Directions of links that traffic may take, ascending: in islands those of routes, in the network all usable ones.
+/// Directions of links that traffic may use, ascending: in islands those of routes, in the network all usable ones.
 pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[Transit]) -> Vec<LinkId> {
     let mut links = Vec::new();
     for transit in transits {
@@ -111,7 +113,7 @@ impl Builder<'_> {
         self.vertices - 1
     }
 
-    /// The vertices into and out of a device that passes on anything.
+    /// Input and output vertex of a device that forwards anything.
     fn open(&mut self, device: NodeId) -> (u32, u32) {
         if let Some(&known) = self.open.get(&device) {
             return known;
@@ -138,7 +140,7 @@ impl Builder<'_> {
         pair
     }
 
-    /// Vertices of the devices in islands of one kind that pass on some turns only.
+    /// Adds the vertices of devices that forward only some turns, for all islands of one kind.
     fn add_islands(&mut self, router: &Router<'_>, transit: &Transit) {
         let Some(&first) = transit.islands.first() else { return };
         let ends = |number: u32| self.fabric.ends(router.island_link(first, number));
@@ -198,7 +200,7 @@ impl Builder<'_> {
     }
 }
 
-/// What a switch forwards in all.
+/// Total forwarding rate of a switch.
 fn capacity(fabric: &Fabric, device: NodeId) -> Option<u128> {
     match &fabric.node(device).figures {
         Figures::Switch(figures) => figures.capacity.map(|capacity| capacity.0.into()),

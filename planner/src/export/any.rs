@@ -1,4 +1,4 @@
-//! Any table, recognised by what is in it.
+//! Reads a table of any supported format; the format is detected from the content.
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_sim::schedule::format::{self, Format};
@@ -8,26 +8,26 @@ use super::json_text::without_mark;
 use super::nccl_env::SettingsFile;
 use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
 
-/// A table of one of the formats.
+/// Table of one of the supported formats.
 #[derive(Debug)]
 pub enum AnyTable {
-    /// The CSV of NCCL's example tuner.
+    /// CSV of NCCL's example tuner plugin.
     NcclTuner(nccl_tuner::Table),
-    /// Settings of NCCL.
+    /// File of NCCL settings.
     NcclEnv(Box<SettingsFile>),
-    /// Rules of Open MPI, in either format.
+    /// Rules of Open MPI's `tuned` component, classic or JSON.
     OpenMpi(open_mpi::Rules),
-    /// A plan, or a table as our own JSON.
+    /// Saved plan, or a table in fabricast's JSON.
     Plan(Box<SavedPlan>),
-    /// A schedule of MSCCL, of MSCCL++ or of our own, and the sizes that it is for.
+    /// Schedule of MSCCL, MSCCL++ or fabricast, and the first and last message size that it is meant for.
     Schedule(Format, Box<Schedule>, (Bytes, Bytes)),
 }
 
 impl AnyTable {
-    /// Reads a table; `source` is the file's name, for errors.
+    /// Reads a table; `source` is the file name used in errors.
     ///
     /// # Errors
-    /// [`TableError`], with the place, of the format that the text looks like.
+    /// [`TableError`] of the detected format, with the source location.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
         let text = without_mark(text);
         let schedule = || {
@@ -74,7 +74,7 @@ impl AnyTable {
         nccl_tuner::read_as_example(text, source).map(Self::NcclTuner)
     }
 
-    /// Its format, as `--to` calls it.
+    /// Name of the format, as `--to` spells it.
     #[must_use]
     pub fn format(&self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl AnyTable {
     }
 }
 
-/// Returns true for rules of NCCLX's tuner, as CSV or JSON: sizes are intervals of bytes of a rank.
+/// Returns true if the text holds rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
 fn is_of_ncclx(text: &str) -> bool {
     if text.starts_with('{') {
         return text.contains("\"rules\"") && text.contains("\"filter\"");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_ncclx_are_named() {
+    fn ncclx_tables_are_rejected_by_name() {
         for text in [
             include_str!("../../../tests/data/logs/ncclx-tuner.csv"),
             include_str!("../../../tests/data/logs/ncclx-tuner.json"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused_where_it_begins() {
+    fn non_tables_are_rejected_with_location() {
         for (text, line, column, said) in [
             ("", 1, 1, "empty"),
             ("\u{feff}\r\n\n", 3, 1, "empty"),

@@ -1,4 +1,5 @@
-//! What each size takes in a format: the pick, or else the best that the format can say; and what was dropped for it.
+//! Maps a plan to the terms of an export format: per size the selected strategy, or else the best that the format can
+//! express. Strategies that it cannot express are listed.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -7,51 +8,56 @@ use super::{SavedPick, SavedPlan, SavedRange, SavedRow};
 pub use crate::plan::LAST_BYTES;
 use crate::plan::Stretch;
 
-/// Something that a format cannot say.
+/// Strategy of a plan that a format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The collective.
     pub collective: Collective,
-    /// The first and the last size.
+    /// First and last message size.
     pub bytes: (Bytes, Bytes),
-    /// What the plan picks: `one_shot symmetric × 8`.
+    /// Selected strategy: `one_shot symmetric × 8`.
     pub pick: String,
-    /// What stands in its place; `None`: nothing does.
+    /// Strategy exported instead; `None` if there is none.
     pub instead: Option<String>,
-    /// What the format cannot say.
+    /// Reason why the format cannot express the strategy.
     pub reason: String,
 }
 
-/// What a format says of a plan.
+/// Contents of a plan in the terms of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices<K> {
-    /// By collective, then size; each collective's cover all sizes, but for what is [left out](Unsaid::LeftOut).
+    /// Size ranges by collective, then size. Those of a collective cover all sizes except the ones
+    /// [left out](Unsaid::LeftOut).
     pub stretches: Vec<Stretch<K>>,
-    /// What was dropped.
+    /// Strategies that the format cannot express.
     pub dropped: Vec<Dropped>,
 }
 
-/// What becomes of sizes that a format can say nothing of.
+/// Treatment of sizes for which a format can express no strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsaid {
-    /// They take what their neighbours take: the library would do worse without a row than with that one.
+    /// Use the neighbouring sizes' entry. Without a row the library would do worse than with that one.
     AsNeighbours,
-    /// They are left to the library.
+    /// Leave them to the library.
     LeftOut,
 }
 
-/// What of a row is said where the format can.
+/// Strategy to export for a row if the format can express it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The pick, whoever runs it.
+    /// The selected strategy, whichever software runs it.
     Pick,
-    /// What the library that the plan knows of runs and is told to be faster than its own choice, or that.
+    /// The best strategy that the plan's library runs, provided that it is predicted to beat the library's default;
+    /// otherwise that default.
     OfLibrary,
 }
 
-/// Chooses for every row of a plan what `say` has words for: what is wanted, then the pick, the library's best, its default. Sizes beyond the rows take what
-/// `own` says of the library's own choice; where it says nothing, or that choice is not known, what the nearest row takes. Of a
-/// collective that the plan has ranges of and no rows (our own table is such a plan), the ranges are taken as they stand.
+/// Chooses an entry for every row of a plan. `say` translates a strategy into the format's terms or fails with the
+/// reason. It is tried on the wanted strategy, then on the selected one, the library's best and the library's default.
+///
+/// Sizes outside the rows get the entry that `own` returns for the library's default; if that is `None` or the default
+/// is unknown, the nearest row's entry. For collectives with ranges but no rows (fabricast's own tables), the ranges
+/// are used unchanged.
 pub fn choices<K: Clone + PartialEq>(
     plan: &SavedPlan,
     (wanted, unsaid): (Wanted, Unsaid),
@@ -95,18 +101,18 @@ pub fn choices<K: Clone + PartialEq>(
         let Some(key) = choose(&SavedRow::of(range), (wanted, max_bytes), &mut say, &mut dropped) else { continue };
         stretches.push(Stretch { collective, min_bytes, max_bytes, key });
     }
-    // Stable: sizes stay in order.
+    // The sort is stable: sizes stay in order.
     stretches.sort_by_key(|stretch| stretch.collective);
     Choices { stretches: joined(stretches), dropped }
 }
 
-/// The first and the last row's size of each collective.
+/// First and last row size of each collective.
 fn extents(plan: &SavedPlan) -> Vec<(Collective, Bytes, Bytes)> {
     let rows = plan.rows.chunk_by(|a, b| a.collective == b.collective);
     rows.filter_map(|rows| Some((rows.first()?.collective, rows.first()?.bytes, rows.last()?.bytes))).collect()
 }
 
-/// Stretches that follow each other and have the same key as one.
+/// Merges adjacent ranges that have the same key.
 fn joined<K: PartialEq>(stretches: Vec<Stretch<K>>) -> Vec<Stretch<K>> {
     let mut joined: Vec<Stretch<K>> = Vec::with_capacity(stretches.len());
     for next in stretches {
@@ -124,13 +130,13 @@ fn joined<K: PartialEq>(stretches: Vec<Stretch<K>>) -> Vec<Stretch<K>> {
     joined
 }
 
-/// An end of a collective's stretches.
+/// First or last size range of a collective.
 enum End {
     First,
     Last,
 }
 
-/// Does something with the first and the last stretch of each collective.
+/// Calls `with` on the first and the last size range of each collective.
 fn for_ends<K>(stretches: &mut [Stretch<K>], mut with: impl FnMut(&mut Stretch<K>, End)) {
     for of_collective in stretches.chunk_by_mut(|a, b| a.collective == b.collective) {
         if let Some(first) = of_collective.first_mut() {
@@ -142,7 +148,8 @@ fn for_ends<K>(stretches: &mut [Stretch<K>], mut with: impl FnMut(&mut Stretch<K
     }
 }
 
-/// What is said of a row, whose sizes end with `last`; where it is not the pick, what was dropped is noted.
+/// Returns the entry for a row, whose sizes end at `last`. Records the row in `dropped` if the entry is not that of the
+/// selected strategy.
 fn choose<K>(
     row: &SavedRow,
     (wanted, last): (Wanted, Bytes),
@@ -153,7 +160,7 @@ fn choose<K>(
     let best = row.best_of_library.as_ref().filter(|_| wanted == Wanted::OfLibrary);
     let reason = match say(&row.pick) {
         Ok(key) => match best {
-            // The pick may be said, and is not told from the library's own choice.
+            // The format can express the selected strategy, but it is not distinguishable from the library's default.
             Some(best) => return Some(say(best).unwrap_or(key)),
             None => return Some(key),
         },

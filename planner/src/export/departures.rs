@@ -1,4 +1,4 @@
-//! Where a table departs from what the library does by itself, and what that gains.
+//! Sizes at which a table differs from the library's default, and the gain there.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -8,33 +8,34 @@ use super::{SavedPick, SavedPlan, SavedRow, nccl_tuner};
 use crate::library::Library;
 use crate::library::nccl::Function;
 
-/// A size for which something else is taken than the library's own choice.
+/// Message size for which a strategy other than the library's default is used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
     /// The collective.
     pub collective: Collective,
-    /// The size.
+    /// Message size.
     pub bytes: Bytes,
-    /// What is taken: `ring ll128 × 24`.
+    /// Strategy used: `ring ll128 × 24`.
     pub taken: String,
-    /// What the library takes by itself.
+    /// The library's default strategy.
     pub library_default: String,
-    /// Predicted: the default's time over that of what is taken, less one.
+    /// Predicted gain: time of the default divided by the time of the strategy used, minus one.
     pub predicted_gain: f64,
-    /// The same between the ends of the two bands that are nearest to each other: below zero where the bands meet.
+    /// Lower end of the gain, from the prediction interval ends that are nearest to each other. Negative if the
+    /// intervals overlap.
     pub least_gain: Option<f64>,
-    /// The same between the ends that are farthest from each other.
+    /// Upper end of the gain, from the interval ends that are farthest apart.
     pub most_gain: Option<f64>,
-    /// Measured, where both were.
+    /// Measured gain, if both strategies were measured.
     pub measured_gain: Option<f64>,
 }
 
-/// What is taken: the plan's own picks, or what stands for them in another table.
+/// Strategies to compare with the library's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The picks.
+    /// The plan's selected strategies.
     Picks,
-    /// What tables of NCCL's tuners say.
+    /// The entries of the plan's NCCL tuner table.
     NcclTable,
 }
 
@@ -50,8 +51,9 @@ impl Taken {
     }
 }
 
-/// The departures of a plan's picks, by collective and size; of NCCL's, those that its tuners decide. Of collectives without rows
-/// they are those that the plan was saved with ([`SavedPlan::departures`]).
+/// Returns the departures of a plan from the library's default, by collective and size. For NCCL, only collectives that
+/// its tuners decide are compared. Collectives without rows use the departures saved with the plan
+/// ([`SavedPlan::departures`]).
 #[must_use]
 pub fn departures(plan: &SavedPlan, what: Taken) -> Vec<Departure> {
     let decided = |collective| match plan.library {

@@ -1,33 +1,33 @@
-//! What is wrong with a table or a saved plan, always with the place.
+//! Errors of tables and saved plans, with the source location.
 
 use std::ops::Range;
 
 use fabricast_topologies::{Origin, Place};
 
-/// A file that cannot be read as what it is.
+/// File that cannot be read in its format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct TableError {
-    /// File, line, column.
+    /// Source location: file, line, column.
     pub place: Place,
-    /// What stands there and what was expected.
+    /// Text found and text expected.
     pub message: String,
 }
 
 impl TableError {
-    /// At a byte range of a text.
+    /// Creates an error at a byte range of a text.
     #[must_use]
     pub fn at(source: &str, text: &str, bytes: Range<usize>, message: impl Into<String>) -> Self {
         Self { place: Place::in_text(source, text, bytes), message: message.into() }
     }
 
-    /// Of a file as a whole.
+    /// Creates an error about a whole file.
     #[must_use]
     pub fn of(source: &str, message: impl Into<String>) -> Self {
         Self { place: Place::of_source(source), message: message.into() }
     }
 
-    /// What the JSON reader says of a part of a text, at its place.
+    /// Converts an error of the JSON reader in a part of a text, with its source location.
     #[must_use]
     pub fn json(origin: Origin<'_>, within: Range<usize>, error: &serde_json::Error) -> Self {
         let (at, message) = origin.json_fault(within, error);

@@ -1,36 +1,36 @@
-//! What is odd about a table that can be read.
+//! Findings of the checks of a readable table.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It works, and perhaps not as meant.
+    /// Valid, but perhaps not as intended.
     Warning,
-    /// The row cannot be taken.
+    /// The row cannot be used.
     Error,
 }
 
-/// Something that is wrong with a table.
+/// Problem found in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The line, from 1; `None` for what is missing or has no line of its own.
+    /// Line, from 1; `None` for missing rows and problems without a line.
     pub line: Option<u32>,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What.
+    /// Description.
     pub message: String,
 }
 
 impl Finding {
-    /// Something that works, and perhaps not as meant.
+    /// Creates a finding about an entry that is valid, but perhaps not as intended.
     #[must_use]
     pub fn warning(line: Option<u32>, message: impl Into<String>) -> Self {
         Self { line, severity: Severity::Warning, message: message.into() }
     }
 
-    /// Something that cannot be taken.
+    /// Creates a finding about an entry that cannot be used.
     #[must_use]
     pub fn error(line: Option<u32>, message: impl Into<String>) -> Self {
         Self { line, severity: Severity::Error, message: message.into() }

@@ -1,11 +1,11 @@
-//! The lines that a file opens with: how it was made.
+//! Comment lines at the top of an exported file: its origin.
 
 use super::{Dropped, SavedPlan};
 
-/// More lines of what was dropped are counted only.
+/// Most lines about dropped strategies; the rest are only counted.
 const MOST_DROPPED: usize = 20;
 
-/// Lines without a comment's mark, none longer than a line of the example tuner's file may be.
+/// Returns the header lines without comment marks. Each fits the line length of NCCL's example tuner plugin.
 pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<String> {
     let date = if plan.profile_date.is_empty() { String::new() } else { format!(" of {}", plan.profile_date) };
     let library = plan.library.map_or_else(|| "none named".to_owned(), |library| library.to_string());
@@ -22,7 +22,7 @@ pub(super) fn lines(plan: &SavedPlan, what: &str, dropped: &[Dropped]) -> Vec<St
     lines.iter().map(|line| shortened(line)).collect()
 }
 
-/// Which sizes were not planned, where it is not known what the library does there by itself.
+/// Returns a line with the planned size range if the library's default outside it is unknown.
 fn unplanned(plan: &SavedPlan) -> Option<String> {
     let (first, last) = (plan.rows.iter().map(|row| row.bytes).min()?, plan.rows.iter().map(|row| row.bytes).max()?);
     plan.beyond.is_empty().then(|| {

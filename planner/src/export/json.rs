@@ -1,5 +1,5 @@
-//! The table as our own JSON: that of a saved plan without rows, so what reads a plan reads it, with what it departs from and
-//! what it dropped beside it.
+//! fabricast's JSON table: a saved plan without rows, so readers of plans read it too. It includes the departures from
+//! the library's default.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::{
     departures::{Taken, departures},
 };
 
-/// The file: the plan's own picks, whatever they are; each collective's ranges cover all sizes.
+/// Writes the selected strategies, whichever software runs them. The ranges of each collective cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
     let of = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);

@@ -1,4 +1,4 @@
-//! JSON of which every value keeps its place, so that what is refused is refused where it stands.
+//! JSON reader that retains the position of every value, so that errors name the source location.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,41 +10,41 @@ use serde_json::value::RawValue;
 
 use super::TableError;
 
-/// A JSON text and where it came from.
+/// JSON text with its origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonText<'a>(Origin<'a>);
 
-/// A key of an object as it stands in the text; one with escapes stands nowhere.
+/// Key of an object. A key with escapes is owned and has no position in the text.
 #[derive(Debug, serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The members of an object, in their order.
+/// Members of an object, in order.
 #[derive(Debug)]
 pub(super) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
 
 impl<'a> JsonText<'a> {
-    /// A text; `source` is the file's name.
+    /// Creates a reader of `text`; `source` is the file name.
     pub(super) fn new(text: &'a str, source: &'a str) -> Self {
         Self(Origin::new(source, text))
     }
 
-    /// The whole text as one value.
+    /// Returns the whole text as one value.
     pub(super) fn root(self) -> Result<&'a RawValue, TableError> {
         serde_json::from_str(self.0.text).map_err(|error| TableError::json(self.0, 0..self.0.text.len(), &error))
     }
 
-    /// Why a part of the text is refused, which was borrowed from it.
+    /// Creates an error about `part`, a slice of the text.
     pub(super) fn refused(self, part: &str, message: impl Into<String>) -> TableError {
         TableError::at(self.0.source, self.0.text, self.0.bytes_of(part), message)
     }
 
-    /// A value as something of Rust's.
+    /// Deserializes a value.
     pub(super) fn read<T: Deserialize<'a>>(self, value: &'a RawValue) -> Result<T, TableError> {
         let fault = |error| TableError::json(self.0, self.0.bytes_of(value.get()), &error);
         serde_json::from_str(value.get()).map_err(fault)
     }
 
-    /// The members of an object, each key once; `what` is what it should be.
+    /// Returns the members of an object and rejects repeated keys. `what` describes the object in errors.
     pub(super) fn members(self, value: &'a RawValue, what: &str) -> Result<Members<'a>, TableError> {
         if !value.get().starts_with('{') {
             return Err(self.refused(value.get(), format!("expected {what}, an object")));
@@ -59,7 +59,7 @@ impl<'a> JsonText<'a> {
         }
     }
 
-    /// The same of an object that has no other keys than these.
+    /// Variant of [`Self::members`] that also rejects keys outside `known`.
     pub(super) fn only(self, value: &'a RawValue, what: &str, known: &[&str]) -> Result<Members<'a>, TableError> {
         let members = self.members(value, what)?;
         match members.0.iter().find(|(key, _)| !known.contains(&&*key.0)) {
@@ -71,7 +71,7 @@ impl<'a> JsonText<'a> {
         }
     }
 
-    /// The values of a list; `what` is what they should be.
+    /// Returns the values of a list. `what` describes them in errors.
     pub(super) fn items(self, value: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, TableError> {
         if !value.get().starts_with('[') {
             return Err(self.refused(value.get(), format!("expected a list of {what}")));
@@ -79,7 +79,7 @@ impl<'a> JsonText<'a> {
         self.read(value)
     }
 
-    /// A whole number up to `most`; `key` is what it is called, `or` what else may stand there.
+    /// Returns a whole number up to `most`. In errors, `key` is the name of the number and `or` lists alternatives.
     pub(super) fn number(self, value: &RawValue, key: &str, most: u64, or: &str) -> Result<u64, TableError> {
         let read = value.get().parse::<u64>().ok().filter(|&number| number <= most);
         let found = shortened(value.get());
@@ -90,19 +90,19 @@ impl<'a> JsonText<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(known, _)| known.0 == key).map(|(_, value)| *value)
     }
 
-    /// All of them: the key, where it stands, and the value.
+    /// Iterates over key, position of the key in the text, and value.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str, &'a RawValue)> {
         self.0.iter().map(|(key, value)| (&*key.0, key.part(value), *value))
     }
 }
 
 impl Key<'_> {
-    /// The part of the text that names it; with escapes that is its value.
+    /// Returns the slice of the text that holds the key; for a key with escapes, its value.
     fn part<'b>(&'b self, value: &'b RawValue) -> &'b str {
         match &self.0 {
             Cow::Borrowed(key) => key,
@@ -133,7 +133,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// A text without the mark that some editors put before it.
+/// Strips the byte order mark.
 pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

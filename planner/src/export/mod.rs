@@ -1,10 +1,11 @@
-//! Plans as files: saved plans read back, and the tables that libraries load made of them.
+//! Plans as files: reads saved plans and converts them to the tuning tables that libraries load.
 //!
 //! ```text
 //! plan --format json ─► SavedPlan ─► nccl_tuner (CSV of NCCL's example tuner), … ─► the library, the tuner plugin, `table --check`
 //! ```
 //!
-//! One reader of each format, which also reads files that others wrote; what a format cannot say is dropped and listed.
+//! Each format has one reader, which also reads files from other tools. Strategies that a format cannot express are
+//! dropped and listed.
 
 mod any;
 mod choices;

@@ -1,9 +1,9 @@
-//! `NCCL_ALGO` and `NCCL_PROTO` as a file of settings (`NCCL_CONF_FILE`): for each function the algorithms and protocols that
-//! the plan takes at any size.
+//! `NCCL_ALGO` and `NCCL_PROTO` as a settings file (`NCCL_CONF_FILE`): for each function the algorithms and protocols
+//! that the plan uses at any size.
 //!
-//! The variables know no sizes and no channels, and combine every algorithm with every protocol named for a function: NCCL
-//! chooses among those by its own model. Lists by function exist from NCCL 2.24 on (`src/graph/tuning.cc`, `parseList`); before,
-//! a variable is one list for all functions.
+//! The variables express neither sizes nor channels. They combine every algorithm with every protocol listed for a
+//! function, and NCCL chooses among the combinations by its own model. NCCL 2.24 and later read lists by function
+//! (`src/graph/tuning.cc`, `parseList`); earlier versions read one list for all functions.
 
 use rustc_hash::FxHashSet;
 
@@ -13,7 +13,7 @@ use crate::library::nccl::{Algo, Function, Proto, Settings, Version};
 use super::nccl_tuner::FromPlan;
 use super::{Dropped, Finding, SavedPlan, TableError, header};
 
-/// Algorithms and protocols of a function.
+/// Algorithms and protocols allowed for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// The function.
@@ -24,7 +24,8 @@ pub struct Allowed {
     pub protos: Vec<Proto>,
 }
 
-/// What the variables can say of a plan.
+/// Returns the algorithms and protocols that a plan uses, by function, and the strategies that the variables cannot
+/// express.
 #[must_use]
 pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
     let FromPlan { table, dropped } = FromPlan::new(plan);
@@ -37,7 +38,7 @@ pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
     (Function::ALL.into_iter().filter_map(of).collect(), dropped)
 }
 
-/// The file, and what it cannot say.
+/// Returns the text of the file and the strategies that it cannot express.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
     let (allowed, dropped) = allowed(plan);
@@ -63,7 +64,7 @@ pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
     (text, dropped)
 }
 
-/// A list for each function.
+/// Returns the values of `NCCL_ALGO` and `NCCL_PROTO` with a list for each function.
 fn lists(allowed: &[Allowed]) -> (String, String) {
     let list = |names: Vec<&'static str>, function: Function| format!("{function}:{}", names.join(","));
     let algos = allowed.iter().map(|one| list(one.algos.iter().map(|algo| algo.name()).collect(), one.function));
@@ -71,25 +72,25 @@ fn lists(allowed: &[Allowed]) -> (String, String) {
     (algos.collect::<Vec<_>>().join(";"), protos.collect::<Vec<_>>().join(";"))
 }
 
-/// One list for all functions.
+/// Returns the values of `NCCL_ALGO` and `NCCL_PROTO` with one list for all functions.
 fn plain_lists(allowed: &[Allowed]) -> (String, String) {
     let algos = Algo::ALL.into_iter().filter(|algo| allowed.iter().any(|one| one.algos.contains(algo)));
     let protos = Proto::ALL.into_iter().filter(|proto| allowed.iter().any(|one| one.protos.contains(proto)));
     (algos.map(Algo::name).collect::<Vec<_>>().join(","), protos.map(Proto::name).collect::<Vec<_>>().join(","))
 }
 
-/// A file of settings.
+/// Parsed settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
-    /// What it sets.
+    /// Settings.
     pub settings: Settings,
-    /// Names that are not known to change a choice, with their lines, from 1.
+    /// Names not known to affect NCCL's choice, with their lines, from 1.
     pub passed_over: Vec<(u32, String)>,
     /// Names whose values have lists by function, with their lines, from 1.
     pub by_function: Vec<(u32, String)>,
 }
 
-/// What a version does not read.
+/// Returns findings about settings that a version of NCCL does not read.
 #[must_use]
 pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
     let newer = file.by_function.iter().filter(|_| !version.lists_by_function());
@@ -102,10 +103,10 @@ pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
     told.collect()
 }
 
-/// Reads a file of settings: a `NAME=VALUE` a line, `#` for comments.
+/// Reads a settings file: one `NAME=VALUE` per line, `#` for comments.
 ///
 /// # Errors
-/// [`TableError`] with line and column: something that is no setting, a value that NCCL does not take, a name a second time.
+/// [`TableError`] with line and column: a line that is not a setting, a value that NCCL rejects, a repeated name.
 pub fn read(text: &str, source: &str) -> Result<SettingsFile, TableError> {
     let (mut words, mut names) = (Vec::new(), FxHashSet::default());
     let (mut passed_over, mut by_function) = (Vec::new(), Vec::new());
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nccl_does_not_take_is_refused_where_it_stands() {
+    fn invalid_settings_are_rejected_with_location() {
         for (text, line, column, said) in [
             ("# made\r\nNCCL_ALGO=Rong\r\n", 2, 11, "Rong"),
             ("NCCL_ALGO=Ring\n  export NCCL_PROTO=LL9", 2, 21, "LL9"),
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_with_its_line() {
+    fn unknown_settings_are_reported_with_line() {
         let file = read("NCCL_ALGO=Ring\n\nNCCL_ALG0=Tree\nNCCL_DEBUG='INFO'\n", "nccl.conf").unwrap();
         assert_eq!(file.passed_over, [(3, "NCCL_ALG0".to_owned()), (4, "NCCL_DEBUG".to_owned())]);
         assert_eq!(file.settings, Settings::parse("NCCL_ALGO=Ring").unwrap().0);

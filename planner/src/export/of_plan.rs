@@ -1,4 +1,4 @@
-//! A plan that was just made, as one that was saved: what shows or exports saved plans takes both.
+//! Converts a plan into a saved plan, so that display and export code accepts both.
 
 use fabricast_topologies::Bytes;
 
@@ -7,7 +7,8 @@ use crate::plan::{LibraryDefault, Plan, Priced, Row};
 use crate::strategy::Strategy;
 
 impl SavedPlan {
-    /// Of rows of a plan, without its ranges: who shows sizes needs none. `nodes` are the hosts.
+    /// Creates a saved plan from the rows of a plan, without ranges, which tables by size do not need. `nodes`: number
+    /// of hosts.
     #[must_use]
     pub fn of(plan: &Plan, profile_date: &str, nodes: u32) -> Self {
         Self {
@@ -52,7 +53,7 @@ impl From<&Row> for SavedRow {
 }
 
 impl SavedPick {
-    /// The way of it.
+    /// The strategy, without its times.
     #[must_use]
     pub fn strategy(&self) -> Strategy {
         Strategy {

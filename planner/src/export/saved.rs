@@ -1,4 +1,4 @@
-//! A saved plan: what `plan --format json` wrote, read back.
+//! Reader of saved plans, as written by `plan --format json`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,52 +14,54 @@ use crate::algorithm::Algorithm;
 use crate::library::Library;
 use crate::strategy::Strategy;
 
-/// What tables are made of.
+/// Saved plan: the input of all exports.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct SavedPlan {
     /// The fabric's name.
     pub fabric: String,
     /// The profile's name.
     pub profile: String,
-    /// When the profile was fitted; empty for `ideal`.
+    /// Date when the profile was fitted; empty for `ideal`.
     #[serde(default)]
     pub profile_date: String,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Hosts.
+    /// Number of hosts.
     pub nodes: u32,
-    /// Whose own choices stand in the rows.
+    /// Library whose defaults are in the rows.
     #[serde(default, deserialize_with = "optional_word")]
     pub library: Option<Library>,
-    /// Nodes as NCCL counts them: NVLink domains where those span hosts; hosts where that is not known.
+    /// Number of nodes as NCCL counts them: NVLink domains if those span hosts. `None` if unknown; readers then use the
+    /// number of hosts.
     #[serde(default)]
     pub library_nodes: Option<u32>,
-    /// The call of `plan` that made the plan, as far as it says which fabric.
+    /// Options of the `plan` command that identify the fabric.
     #[serde(default)]
     pub asked: Option<Asked>,
-    /// The root of broadcast, reduce, gather and scatter.
+    /// Root rank of broadcast, reduce, gather and scatter.
     #[serde(default)]
     pub root: u32,
-    /// Whether input and output are the same memory.
+    /// True if input and output share one buffer.
     #[serde(default)]
     pub in_place: bool,
-    /// By collective, then size.
+    /// Rows by collective, then size.
     pub rows: Vec<SavedRow>,
-    /// Sizes between those of the rows, around those at which picks change; by collective, then size.
+    /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
+    /// size.
     #[serde(default)]
     pub between: Vec<SavedRow>,
-    /// Equal neighbours among the rows and what is between them, merged.
+    /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
     pub ranges: Vec<SavedRange>,
-    /// What the library does by itself below the first size and above the last; nothing where that is not known.
+    /// The library's defaults below the first size and above the last; empty if unknown.
     #[serde(default)]
     pub beyond: Vec<SavedRange>,
-    /// Where the ranges depart from the library's own choices: our own table keeps that of the rows that it was made of. Nothing where
-    /// the file does not say.
+    /// Departures of the ranges from the library's defaults. fabricast's own table saves those of the rows that it was
+    /// made from. `None` if the file does not list them.
     #[serde(default)]
     pub departures: Option<Vec<Departure>>,
 }
 
-/// Which fabric was asked for.
+/// Options that identify the requested fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Asked {
     /// `--fabric`.
@@ -73,36 +75,38 @@ pub struct Asked {
     /// `--network`.
     #[serde(default)]
     pub network: Option<String>,
-    /// `--profile`; without it the profile is the best match.
+    /// `--profile`; if absent, the best matching profile is used.
     #[serde(default)]
     pub profile: Option<String>,
 }
 
-/// A row.
+/// Results for one collective and message size.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "FlatRow")]
 pub struct SavedRow {
     /// The collective.
     pub collective: Collective,
-    /// The size.
+    /// Message size.
     pub bytes: Bytes,
-    /// The pick.
+    /// Selected strategy.
     pub pick: SavedPick,
-    /// What the library does by itself.
+    /// The library's default strategy.
     pub library_default: Option<SavedPick>,
-    /// The best that the library can run, where the pick is something else.
+    /// Best strategy that the library can run, if it differs from the selected one.
     pub best_of_library: Option<SavedPick>,
-    /// The fastest of all candidates; plans of earlier versions name it only where the library's choice or a neighbour's was preferred.
+    /// Fastest of all candidates. Plans of earlier versions include it only if the library's default or a neighbour's
+    /// strategy was preferred.
     pub fastest: Option<SavedPick>,
-    /// The second best.
+    /// Second-best strategy.
     pub runner_up: Option<SavedPick>,
-    /// What no schedule can beat, µs.
+    /// Lower bound on the completion time, µs.
     pub bound_us: Option<f64>,
-    /// What holds the pick back.
+    /// Bottleneck of the selected strategy.
     pub binds: Option<String>,
 }
 
-/// A row as it is written: the pick's keys among its own. (Flattened by hand: errors keep their places.)
+/// Serialized form of a row, with the selected strategy's keys inlined. Written by hand instead of `#[serde(flatten)]`,
+/// which loses error positions.
 #[derive(Deserialize)]
 struct FlatRow {
     #[serde(deserialize_with = "word")]
@@ -167,79 +171,80 @@ impl From<FlatRow> for SavedRow {
     }
 }
 
-/// A strategy with its time.
+/// Strategy with its predicted and measured times.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct SavedPick {
-    /// The pattern.
+    /// Algorithm.
     #[serde(deserialize_with = "word")]
     pub algorithm: Algorithm,
-    /// How bytes move.
+    /// Protocol.
     #[serde(deserialize_with = "word")]
     pub protocol: Protocol,
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
-    /// The chunk, where it is not the profile's own.
+    /// Chunk size in bytes, if not the profile's default.
     #[serde(default)]
     pub chunk: Option<u64>,
-    /// Threads of a block, where they are not the protocol's own.
+    /// Threads per block, if not the protocol's default.
     #[serde(default)]
     pub threads: Option<u16>,
-    /// Predicted, µs.
+    /// Predicted time, µs.
     pub time_us: f64,
-    /// Lower end of the band, µs.
+    /// Lower end of the prediction interval, µs.
     #[serde(default)]
     pub low_us: Option<f64>,
-    /// Upper end of the band, µs.
+    /// Upper end of the prediction interval, µs.
     #[serde(default)]
     pub high_us: Option<f64>,
-    /// Measured, µs.
+    /// Measured time, µs.
     #[serde(default)]
     pub measured_us: Option<f64>,
-    /// The library's own word for it, where it is its choice: `Ring LL`, `rabenseifner`.
+    /// The library's name for the strategy if it is the library's default: `Ring LL`, `rabenseifner`.
     #[serde(default)]
     pub name: Option<String>,
-    /// The channels that the library allows the call, where it is its choice; `channels` are those that the bytes fill.
+    /// Channels that the library allows for the call if the strategy is its default; `channels` are those that the
+    /// message fills.
     #[serde(default)]
     pub most_channels: Option<u16>,
 }
 
-/// Sizes with one pick.
+/// Size range with one selected strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SavedRange {
     /// The collective.
     #[serde(deserialize_with = "word")]
     pub collective: Collective,
-    /// First size, included.
+    /// First size, inclusive.
     pub min_bytes: Bytes,
-    /// Last size, included.
+    /// Last size, inclusive.
     pub max_bytes: Bytes,
-    /// The pattern.
+    /// Algorithm.
     #[serde(deserialize_with = "word")]
     pub algorithm: Algorithm,
-    /// How bytes move.
+    /// Protocol.
     #[serde(deserialize_with = "word")]
     pub protocol: Protocol,
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
 }
 
 impl SavedPlan {
-    /// Whether a text looks like a saved plan rather than another JSON file.
+    /// Returns true if a text looks like a saved plan rather than another JSON file.
     #[must_use]
     pub fn is_one(text: &str) -> bool {
         text.trim_start().starts_with('{') && text.contains("\"ranges\"") && text.contains("\"profile\"")
     }
 
-    /// Reads a plan; `source` is the file's name, for errors. Keys that are not known are passed over: plans say more than
-    /// tables are made of.
+    /// Reads a plan; `source` is the file name used in errors. Unknown keys are ignored, since plans contain more than
+    /// tables need.
     ///
     /// # Errors
-    /// [`TableError`] with line and column: JSON that is not that of a plan, rows or ranges that are not in order, a time that is none,
-    /// no ranks.
+    /// [`TableError`] with line and column: JSON that is not a plan, unordered rows or ranges, an invalid time, no
+    /// ranks.
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
         let text = without_mark(text);
         let origin = Origin::new(source, text);
-        // What `plan --job` writes has rows of many groups.
+        // Plans from `plan --job` have rows of several groups.
         if let Some(at) = text.find("\"calls_each\"") {
             let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";
             return Err(TableError::at(source, text, at..at + 12, message));
@@ -261,7 +266,7 @@ impl SavedPlan {
                 return wrong(list, pair + 1, "expected rows by collective, then by size, each once");
             }
         }
-        // Between two others of its collective, that is.
+        // True if the row lies between two rows of its collective.
         let inside = |row: &SavedRow| {
             let after = plan.rows.partition_point(|known| at(known) < at(row));
             let neighbours = [after.checked_sub(1), Some(after)].map(|place| plan.rows.get(place?));
@@ -311,7 +316,7 @@ impl SavedPlan {
         range.max_bytes < first.bytes || range.min_bytes > last.bytes
     }
 
-    /// The rows and what is between them, by collective and size.
+    /// Iterates over both kinds of rows, by collective and size.
     pub fn all_rows(&self) -> impl Iterator<Item = &SavedRow> {
         let (mut rows, mut between) = (self.rows.iter().peekable(), self.between.iter().peekable());
         std::iter::from_fn(move || {
@@ -324,19 +329,19 @@ impl SavedPlan {
         })
     }
 
-    /// The ranges of collectives without rows.
+    /// Iterates over the ranges of collectives that have no rows.
     pub fn ranges_alone(&self) -> impl Iterator<Item = &SavedRange> {
         self.ranges.iter().filter(|range| !self.has_rows(range.collective))
     }
 
-    /// Whether there are rows of a collective.
+    /// Returns true if the collective has rows.
     #[must_use]
     pub fn has_rows(&self, collective: Collective) -> bool {
         let after = self.rows.partition_point(|row| row.collective < collective);
         self.rows.get(after).is_some_and(|row| row.collective == collective)
     }
 
-    /// The range of a size.
+    /// Returns the range that contains a size.
     #[must_use]
     pub fn range_of(&self, collective: Collective, bytes: Bytes) -> Option<&SavedRange> {
         let after = self.ranges.partition_point(|range| (range.collective, range.max_bytes) < (collective, bytes));
@@ -344,7 +349,7 @@ impl SavedPlan {
     }
 }
 
-/// Why a plan is refused, where it stands: an element of one of its lists, or all of a value.
+/// Creates an error about a plan, located at the value of `key` or, with `place`, at that element of its list.
 fn refused(json: JsonText<'_>, key: &str, place: Option<usize>, message: String) -> TableError {
     let value = || -> Result<&str, TableError> {
         let root = json.root()?;
@@ -363,16 +368,17 @@ fn refused(json: JsonText<'_>, key: &str, place: Option<usize>, message: String)
 }
 
 impl SavedRow {
-    /// What a table says for a pick of the row: the library's own choice on all channels that it allows.
+    /// Returns the entry that a table uses for a strategy of the row. The library's default gets all channels that the
+    /// library allows.
     pub(super) fn told(&self, pick: &SavedPick) -> SavedPick {
-        // (Its chunk is written even where it is the profile's own.)
+        // The chunk is ignored: it is written even if it is the profile's default.
         let way = |one: &SavedPick| Strategy { chunk: None, ..one.strategy() };
         let is_pick = |own: &&SavedPick| way(own) == way(pick);
         let most = self.library_default.as_ref().filter(is_pick).and_then(|own| own.most_channels);
         SavedPick { channels: most.unwrap_or(pick.channels), ..pick.clone() }
     }
 
-    /// A row that stands for a range, at its first size; of its time nothing is known.
+    /// Creates a row that represents a range at its first size. Its times are unknown.
     pub(super) fn of(range: &SavedRange) -> Self {
         let pick = range.pick();
         Self {
@@ -390,7 +396,7 @@ impl SavedRow {
 }
 
 impl SavedRange {
-    /// What is taken, of whose time nothing is known.
+    /// Returns the strategy of the range. Its times are unknown.
     pub(in crate::export) fn pick(&self) -> SavedPick {
         SavedPick {
             algorithm: self.algorithm,
@@ -409,7 +415,7 @@ impl SavedRange {
 }
 
 impl SavedPick {
-    /// What counts: the measured time, or else the predicted one.
+    /// The measured time if there is one, otherwise the predicted time, µs.
     #[must_use]
     pub fn counted_us(&self) -> f64 {
         self.measured_us.unwrap_or(self.time_us)
@@ -422,7 +428,7 @@ impl fmt::Display for SavedPick {
     }
 }
 
-/// A word that names something.
+/// Visitor that parses a name with [`FromStr`].
 struct Word<T>(PhantomData<T>);
 
 impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Word<T> {
@@ -453,7 +459,7 @@ mod tests {
     const ROW: &str = r#"{"collective": "all_reduce", "bytes": 8, "algorithm": "ring", "protocol": "ll", "channels": 2, "time_us": 9.5}"#;
     const RANGE: &str = r#"{"collective": "all_reduce", "min_bytes": 1, "max_bytes": 9, "algorithm": "ring", "protocol": "ll", "channels": 2}"#;
 
-    /// A plan of which the rows stand on line 2 and the ranges on line 3.
+    /// Returns a plan with its rows on line 2 and its ranges on line 3.
     fn plan(rows: &[&str], ranges: &[&str]) -> String {
         format!(
             "{{\"fabric\": \"f\", \"profile\": \"p\", \"ranks\": 8, \"nodes\": 1, \"rows\":\n[{}], \"ranges\":\n[{}]}}",
@@ -463,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_where_it_stands() {
+    fn invalid_plans_are_rejected_with_location() {
         let good = plan(&[ROW], &[RANGE]);
         assert!(SavedPlan::read(&good, "p").is_ok());
         assert!(SavedPlan::read(&format!("\u{feff}{}", good.replace('\n', "\r\n")), "p").is_ok());

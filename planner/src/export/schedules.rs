@@ -1,4 +1,4 @@
-//! Schedules of a plan as files of MSCCL++ and MSCCL, each for the sizes whose pick it is.
+//! Exports the schedules of a plan as MSCCL++ or MSCCL files, one per range of sizes that shares a strategy.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,16 +12,20 @@ use super::{Dropped, SavedPick, SavedPlan, SavedRow, header};
 use crate::plan::Stretch;
 use crate::strategy::Strategy;
 
-/// The largest size that readers of these formats take for a limit.
+/// Largest size that readers of these formats accept as a limit.
 const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
 
-/// Writes the files of a plan: `keep` takes the name of each, without a folder, and its text, on several threads at once and as soon as
-/// it is made. What it makes of them comes back in the order of the plan, with what the files do not say. `make` gives the schedule of a
-/// strategy for a call of a size, or says why there is none; a file's is that of a size in the middle of its range, in logarithms, and
-/// serves all of them.
+/// Writes the schedule files of a plan.
+///
+/// `make` returns the schedule of a strategy for a call of a given size, or the reason why there is none. Each file
+/// holds the schedule for a size near the middle of its range on a logarithmic scale, which serves the whole range.
+/// `keep` receives the name of each file, without a folder, and its text. It is called from several threads as soon as
+/// a text is complete.
+///
+/// Returns the results of `keep` in plan order, and the strategies that were not exported.
 ///
 /// # Errors
-/// That of `make`, before anything is kept, or of `keep` for the first file, in the order of the plan.
+/// An error of `make`, before any call of `keep`; or the first error of `keep` in plan order.
 pub fn write<K: Send, E: Send>(
     plan: &SavedPlan,
     format: Format,
@@ -42,13 +46,13 @@ pub fn write<K: Send, E: Send>(
     });
     let schedules: Vec<Result<Result<Schedule, String>, E>> = schedules.collect();
     let schedules = schedules.into_iter().collect::<Result<Vec<Result<Schedule, String>>, E>>()?;
-    // The largest first, so that no thread begins one when the others are done.
+    // Largest first, so that no thread starts a large schedule when the others are done.
     let mut order: Vec<usize> = (0..schedules.len()).collect();
     order.sort_by_key(|&at| {
         let operations = schedules.get(at).and_then(|made| made.as_ref().ok()).map_or(0, Schedule::operation_count);
         std::cmp::Reverse(operations)
     });
-    // Texts that were kept, whose memory the next ones take.
+    // Buffers of written texts, for reuse.
     let texts: Mutex<Vec<String>> = Mutex::default();
     let texts = || texts.lock().unwrap_or_else(PoisonError::into_inner);
     let written = order.into_par_iter().with_max_len(1).filter_map(|at| {
@@ -86,15 +90,15 @@ pub fn write<K: Send, E: Send>(
     Ok((files, dropped))
 }
 
-/// What became of a file.
+/// Outcome of a file.
 enum File<K, E> {
-    /// It was handed over.
+    /// Passed to `keep`.
     Kept(Result<K, E>),
-    /// The format cannot say it.
+    /// Not written: the format cannot express the schedule, or there is none.
     Unwritten(String),
 }
 
-/// The name of a file.
+/// Returns the name of a file.
 fn name(&Stretch { collective, min_bytes, max_bytes, .. }: &Stretch<Strategy>, format: Format) -> String {
     let ending = if format == Format::MscclXml { "xml" } else { "json" };
     match max_bytes {
@@ -103,7 +107,7 @@ fn name(&Stretch { collective, min_bytes, max_bytes, .. }: &Stretch<Strategy>, f
     }
 }
 
-/// Whether a file is called as one of these.
+/// Returns true if a file name has the form that [`write()`] uses.
 #[must_use]
 pub fn is_name(name: &str, format: Format) -> bool {
     let ending = if format == Format::MscclXml { ".xml" } else { ".json" };
@@ -114,16 +118,16 @@ pub fn is_name(name: &str, format: Format) -> bool {
     collective.parse::<Collective>().is_ok() && is_size(first) && (last == "up" || is_size(last))
 }
 
-/// How the files were made, as comments of XML; MSCCL's reader passes over those. No comment holds two hyphens.
+/// Returns the origin of the files as XML comments, which MSCCL's reader skips. XML forbids two hyphens in a comment.
 fn comments(plan: &SavedPlan) -> String {
     let lines = header::lines(plan, "Algorithm of MSCCL", &[]);
-    // Twice: of three hyphens the first time leaves two.
+    // Replace twice: the first pass leaves two of three hyphens adjacent.
     let apart = |line: &String| line.replace("--", "- -").replace("--", "- -");
     lines.iter().map(|line| format!("<!-- {} -->\n", apart(line))).collect()
 }
 
-/// The planned size of a range that is nearest to its middle; where none was planned, the middle, in logarithms, of what of it lies
-/// between these sizes.
+/// Returns the planned size nearest to the middle of a range. If none was planned, returns the geometric mean of the
+/// part of the range inside `USUAL`.
 fn middle(plan: &SavedPlan, collective: Collective, (first, last): (Bytes, Bytes)) -> Bytes {
     const USUAL: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(1 << 30));
     let rows = plan.rows.iter().filter(|row| row.collective == collective);
@@ -157,7 +161,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn a_wrong_schedule_ends_the_export_before_anything_is_kept() {
+    fn wrong_schedule_aborts_export_before_any_file_is_written() {
         let plan = SavedPlan::read(PLAN, "plan").unwrap();
         let kept = AtomicUsize::new(0);
         let keep = |_: &str, _: &str| -> Result<(), String> {

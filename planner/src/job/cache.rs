@@ -1,9 +1,9 @@
-//! The memory of a rank that answers requests: weights, keys and values, activations; and how many requests fit.
-//!
-//! Keys and values of a token are 2 × heads of keys and values × their width, in each layer (Kwon et al., vLLM, arXiv
-//! 2309.06180, section 3), divided by tensor-parallel ranks as far as there are heads, whole on each where they are
-//! compressed (DeepSeek-V2, arXiv 2405.04434, section 2.1: all heads need the same). A request is counted with all tokens
-//! that it has when it ends, so that none has to make room for others.
+//! Memory of a rank that serves inference: weights, KV cache and activations; and the number of concurrent requests
+//! that fit.
+//! The KV cache of a token has 2 × KV heads × head width elements in each layer (Kwon et al., vLLM, arXiv 2309.06180,
+//! section 3). Tensor-parallel ranks divide it as far as there are KV heads. With latent attention each of them has a
+//! full copy, since all heads need the same latent vector (DeepSeek-V2, arXiv 2405.04434, section 2.1). A request is
+//! counted with its final number of tokens, so that none is preempted.
 
 use fabricast_topologies::Bytes;
 
@@ -11,7 +11,7 @@ use super::memory::RUNTIME;
 use super::{Arrivals, Footprint, KvPrecision, Layout, Loaded, Memories, Precision, Serving, Tier};
 
 impl Serving {
-    /// Bytes of keys and values of a token, in all layers and heads.
+    /// KV-cache bytes of a token, in all layers and heads.
     #[must_use]
     pub fn kv_bytes(&self) -> u64 {
         let model = &self.model;
@@ -19,7 +19,7 @@ impl Serving {
         self.kv_bytes_per_token.unwrap_or(kept * self.kv_precision.bytes() * model.layers)
     }
 
-    /// Bytes of keys and values of a token on one rank.
+    /// KV-cache bytes of a token on one rank.
     #[must_use]
     pub fn kv_bytes_of_rank(&self, layout: &Layout) -> u64 {
         let whole = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
@@ -29,13 +29,14 @@ impl Serving {
         }
     }
 
-    /// The part of a GPU's memory that may be filled, and all of the CPU's.
+    /// Memory that may be filled: a share of the GPU's, all of the CPU's.
     fn filled_memory(&self, memories: Memories) -> Memories {
         Memories { own: Bytes((memories.own.0 as f64 * self.memory_share) as u64), ..memories }
     }
 
-    /// Bytes of the weights of a rank of the first stage. Words are kept as activations are. What makes short vectors each
-    /// tensor-parallel rank has whole, and the matrices that queries and results of answers meet in 16 bits besides (vLLM,
+    /// Bytes of the weights of a rank of the first stage. Embeddings are stored in the precision of activations. With
+    /// latent attention, each tensor-parallel rank has full down-projections, and the up-projections that decoding
+    /// absorbs into queries and outputs are stored in 16 bits as well (vLLM,
     /// `vllm/v1/attention/backends/mla/common.py`: `process_weights_after_loading`).
     #[must_use]
     pub fn weights_of_rank(&self, layout: &Layout) -> u64 {
@@ -47,7 +48,7 @@ impl Serving {
         let whole = kept_as(layers * model.whole_layer_parameters());
         let of_layers = kept_as(layers * (model.shared_layer_parameters() + experts)) - whole;
         let unfolding = model.latent.map_or(0, |latent| latent.kv * model.unfolded_width());
-        // Of several stages the first has the words, and the last scores them.
+        // With several stages, the first has the embeddings and the last the output projection.
         let scoring = if degrees.pipeline == 1 { model.untied * model.scoring_parameters() } else { 0 };
         let kept = (model.embedding_parameters() + scoring + layers * unfolding) * self.precision.bytes();
         whole + (of_layers + kept).div_ceil(tensor)
@@ -55,20 +56,20 @@ impl Serving {
 }
 
 impl Loaded<'_> {
-    /// Requests of the replica that has the most.
+    /// Number of requests of the most loaded replica.
     #[must_use]
     pub fn requests_of_replica(&self, layout: &Layout) -> u64 {
         self.in_flight.div_ceil(u64::from(layout.degrees.data).max(1))
     }
 
-    /// Keys and values of the replica that has the most requests, on one rank, wherever they are kept.
+    /// KV cache of the most loaded replica on one rank, in whichever memory tier.
     #[must_use]
     pub fn kv_of_rank(&self, layout: &Layout) -> Bytes {
         Bytes(self.requests_of_replica(layout) * self.tokens() * self.kv_bytes_of_rank(layout))
     }
 }
 
-/// What fills the memory of the fullest rank.
+/// Memory use of the fullest rank.
 #[must_use]
 pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
     let (kv_cache, host) = match job.kv_tier {
@@ -85,27 +86,27 @@ pub fn serving_footprint(job: &Loaded<'_>, layout: &Layout) -> Footprint {
     }
 }
 
-/// Activations of a step that is as large as may be: of one layer, since none is kept, and of the words that follow.
+/// Activations of the largest possible step: those of one layer, since none is retained, and the logits.
 fn activations(job: &Loaded<'_>, layout: &Layout) -> u64 {
     let model = &job.model.held_by(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
     let tokens = job.max_batched_tokens;
     let attention = model.attention_width().div_ceil(tensor);
-    // Without experts none is busier than others.
+    // Without experts there is no load imbalance.
     let skew = if model.experts == 0 { 1.0 } else { layout.fullest(job.skew) };
     let ffns = (model.ffns_per_token() as f64 * skew).ceil() as u64;
     let routed = if model.experts == 0 { 0 } else { ffns * model.hidden };
     let ffn = ffns * (model.ffn_matrices * model.ffn).div_ceil(tensor) + routed;
     let layer = tokens * e * (2 * model.hidden + attention.max(ffn));
-    // Scores of words in 32 bits, for each request.
+    // Logits in 32 bits, for each request.
     layer + 4 * job.requests_of_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
-/// Requests in flight that fit GPUs and CPUs of so much memory, on all replicas together: as many on each as are left room for.
+/// Number of concurrent requests of all replicas that fit memories of these sizes. All replicas have the same number.
 pub(super) fn fitting(job: &Serving, layout: &Layout, memories: Memories) -> u64 {
     let replicas = u64::from(layout.degrees.data);
     let of = |in_flight: u64| serving_footprint(&Loaded { job, in_flight }, layout);
-    // Each request of a replica takes as much as its first.
+    // Each further request of a replica needs as much as its first.
     let (none, one_each) = (of(0), of(replicas));
     let filled = job.filled_memory(memories);
     let left = filled.own.0.saturating_sub(none.total().0) / (one_each.total().0 - none.total().0).max(1);
@@ -113,22 +114,22 @@ pub(super) fn fitting(job: &Serving, layout: &Layout, memories: Memories) -> u64
     left.min(beside).saturating_mul(replicas)
 }
 
-/// Whether all requests fit, and if not, what would.
+/// Result of a memory check: the missing memory, and changes that would make the job fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// What may be filled of a GPU's memory.
+    /// Memory of a GPU that may be filled.
     pub memory: Bytes,
-    /// What it lacks; `None` where all fits.
+    /// Missing GPU memory; `None` if the job fits.
     pub beyond: Option<Bytes>,
-    /// What a rank's part of its CPU's memory lacks; `None` where all that is kept there fits.
+    /// Missing memory in a rank's share of its CPU's; `None` if the job fits.
     pub beyond_host: Option<Bytes>,
-    /// Requests in flight that fit, on all replicas together.
+    /// Concurrent requests that fit, over all replicas.
     pub requests: u64,
-    /// Changes of the job any one of which makes it fit, as its keys are written.
+    /// Changes of the job, each of which alone makes it fit, in job-file syntax.
     pub remedies: Vec<String>,
 }
 
-/// The room in GPUs of so much memory, and CPUs.
+/// Checks a job against memories of these sizes.
 #[must_use]
 pub fn room(job: &Loaded<'_>, layout: &Layout, memories: impl Into<Memories>) -> Room {
     let memories = memories.into();
@@ -179,10 +180,10 @@ mod tests {
     }
 
     proptest! {
-        /// 2 × layers × heads × width × bytes of a token, each on one rank of a replica, or on each where there are fewer
-        /// heads than ranks.
+        /// 2 × layers × heads × width × bytes per token, once per replica, or several times if there are fewer KV heads
+        /// than ranks.
         #[test]
-        fn keys_and_values_are_the_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
+        fn kv_cache_matches_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
             let (tp, pp, kv) = (1u32 << tp, 1u32 << pp, 1u64 << kv);
             let (name, each) = if bits == 0 { ("fp8", 1) } else { ("bf16", 2) };
             let job = served(&format!(
@@ -198,9 +199,9 @@ mod tests {
             prop_assert_eq!(serving_footprint(&job.filled(&layout, None), &layout).kv_cache.0, most * 2500 * job.kv_bytes_of_rank(&layout));
         }
 
-        /// As many requests as are said to fit do, and one more a replica does not.
+        /// The reported number of requests fits, and one more per replica does not.
         #[test]
-        fn room_is_what_fits(dp in 1u32..4, requests in 1u64..2000, gigabytes in 20u64..200) {
+        fn room_is_the_largest_request_count_that_fits(dp in 1u32..4, requests in 1u64..2000, gigabytes in 20u64..200) {
             let job = |requests: u64| served(&format!("concurrency = {requests}\nparallel = {{ tp = 8, dp = {dp} }}\n"));
             let (asked, memory) = (job(requests), Bytes(gigabytes * 1_000_000_000));
             let layout = laid(&asked, 8 * dp);
@@ -212,9 +213,10 @@ mod tests {
         }
     }
 
-    /// Of a batch as many requests are in flight as fit, as there are, or as a replica may have, whatever is least; one where none fits.
+    /// The concurrent requests of a batch are the minimum of what fits, the batch, and the limit of the replicas; one
+    /// if none fits.
     #[test]
-    fn batches_fill_the_memory() {
+    fn batch_concurrency_fills_the_memory() {
         let gigabytes = |count: u64| Some(Bytes(count * 1_000_000_000));
         let filled = |requests: u64, at_once: u64, memory: Option<Bytes>, tier: &str| {
             let lines = format!(
@@ -227,7 +229,7 @@ mod tests {
         };
         assert_eq!(filled(100, 64, None, "hbm").0, 100);
         assert_eq!(filled(1000, 64, None, "hbm").0, 128);
-        // However many more there might be, as many fit.
+        // The number that fits does not depend on the number of requests.
         let (most, found) = filled(100_000, 1024, gigabytes(40), "hbm");
         let found = found.unwrap();
         assert_eq!((found.beyond, found.requests), (None, most));
@@ -235,9 +237,9 @@ mod tests {
         assert_eq!(filled(1 << 24, 1 << 24, gigabytes(40), "hbm").0, most);
         let (least, found) = filled(1000, 1000, gigabytes(5), "hbm");
         assert!(least == 1 && found.unwrap().beyond.is_some());
-        // On the host none is kept here but the scores of its words.
+        // With the KV cache on the host, only logits need GPU memory.
         assert!(filled(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * most);
-        // As many as the CPU's memory holds, and those that come one by one do not fit it.
+        // A batch is limited to the CPU's memory; a fixed concurrency above that does not fit.
         let kept =
             served("requests = 100000\nmax_num_seqs = 100000\nkv_tier = \"host\"\nparallel = { tp = 8, dp = 1 }\n");
         let layout = laid(&kept, 8);
@@ -248,14 +250,14 @@ mod tests {
         let found = room(&asked.filled(&layout, None), &layout, memories);
         assert_eq!((found.beyond, found.beyond_host, found.requests), (None, Some(Bytes(each - each / 2)), 100));
         assert_eq!(found.remedies[0], "concurrency = 100");
-        // Requests that come one by one are as many as are said.
+        // A fixed concurrency is not reduced.
         let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
         assert_eq!(job.filled(&laid(&job, 8), Some(Bytes(1).into())).in_flight, 77);
     }
 
-    /// Llama 2 70B: 137e9 bytes in 16 bits; in fp8 half of that but the words, in nvfp4 9 of 16 parts of this.
+    /// Llama 2 70B: 137e9 bytes in 16 bits. In fp8 half of that except for the embeddings, in nvfp4 9/16 of fp8.
     #[test]
-    fn weights_are_what_is_known() {
+    fn llama_2_70b_weights_match_published_size() {
         let of = |precision: &str| {
             let job = served(&format!("precision = \"{precision}\"\nparallel = {{ tp = 1 }}\n"));
             job.weights_of_rank(&laid(&job, 1))
@@ -266,9 +268,9 @@ mod tests {
         assert!((of("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
     }
 
-    /// Experts alone are busier than others.
+    /// Skew applies only to experts.
     #[test]
-    fn skew_is_of_experts() {
+    fn skew_affects_only_experts() {
         let activations = |lines: &str| {
             let job = served(&format!("concurrency = 4\n{lines}"));
             serving_footprint(&job.filled(&laid(&job, 8), None), &laid(&job, 8)).activations
@@ -278,13 +280,13 @@ mod tests {
         let mixture = |parallel: &str| format!("model = {DEEPSEEK_V3}\nparallel = {{ {parallel} }}\n");
         let divided = mixture("dp = 8, ep = 8");
         assert!(activations(&format!("{divided}{skewed}")) > activations(&divided));
-        // No rank has more than all of them.
+        // No rank has more than the load of all.
         assert_eq!(activations(&format!("{divided}{skewed}")), activations(&format!("{divided}expert_skew = 8\n")));
         assert_eq!(activations(&format!("{}{skewed}", mixture("tp = 8"))), activations(&mixture("tp = 8")));
     }
 
     #[test]
-    fn what_does_not_fit_says_what_would() {
+    fn overfull_memory_lists_remedies() {
         let job = served("concurrency = 400\nparallel = { tp = 8 }\n");
         let layout = laid(&job, 8);
         let found = room(&job.filled(&layout, None), &layout, Bytes(60_000_000_000));
@@ -292,13 +294,13 @@ mod tests {
         assert_eq!(over.0, serving_footprint(&job.filled(&layout, None), &layout).total().0 - 54_000_000_000);
         assert_eq!(found.remedies[1..], ["kv_precision = \"fp8\"", "precision = \"fp8\"", "kv_tier = \"host\""]);
         assert!(found.remedies[0].starts_with("concurrency = 3"), "{found:?}");
-        // Nothing helps where not even the weights fit.
+        // There is no remedy if not even the weights fit.
         let small = room(&job.filled(&layout, None), &layout, Bytes(5_000_000_000));
         assert_eq!((small.requests, small.remedies.len()), (0, 0));
-        // Compressed keys and values are whole on each rank.
+        // A compressed KV cache is not divided among tensor-parallel ranks.
         let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");
         assert_eq!(latent.kv_bytes_of_rank(&laid(&latent, 8)), 70_272);
-        // Those of DeepSeek-V3 are as many (arXiv 2505.09343, table 1).
+        // DeepSeek-V3 has the same size (arXiv 2505.09343, table 1).
         let told = served(&format!("parallel = {{ tp = 8 }}\nmodel = {DEEPSEEK_V3}\n"));
         assert_eq!((told.kv_bytes(), told.kv_bytes_of_rank(&laid(&told, 8))), (70_272, 70_272));
     }

@@ -1,16 +1,16 @@
-//! Why a job cannot be, or cannot be on these ranks: always with the place in its file.
+//! Errors of jobs, with the source location in the job file.
 
 use fabricast_topologies::Place;
 
-/// A job that cannot be.
+/// Invalid job, or job that cannot run on the given ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct JobError {
-    /// Where it stands.
+    /// Source location.
     pub place: Place,
-    /// What is wrong, and what was expected.
+    /// Description of the problem, and the expected value.
     pub message: String,
-    /// What to do about it, where there is something better than the message.
+    /// Suggested fix, if there is one beyond the message.
     pub help: Option<String>,
 }
 

@@ -1,38 +1,39 @@
-//! The groups of ranks that degrees make: who is whose neighbour, and which ranks have what in common.
+//! Groups of ranks for each parallel dimension.
 
 use super::layout::{Degrees, Experts, Layout};
 
-/// Groups by what their ranks have in common.
+/// Parallel dimension of a group of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// Parts of the same matrices.
+    /// Tensor parallelism: shards of the same matrices.
     Tensor,
-    /// Parts of the same sequences.
+    /// Context parallelism: parts of the same sequences.
     Context,
-    /// Different experts of the same layers.
+    /// Expert parallelism: different experts of the same layers.
     Expert,
-    /// Copies of the same weights, or those that have one in parts where there are several of such groups.
+    /// Data parallelism: replicas of the same weights. With hybrid sharding, the ranks over which one replica is
+    /// sharded.
     Data,
-    /// The same of experts.
+    /// [`Self::Data`] for experts.
     ExpertData,
-    /// The same part of the same weights, in different groups of [`Self::Data`].
+    /// Hybrid sharding: the same shard in different groups of [`Self::Data`].
     Replica,
-    /// The same of experts.
+    /// [`Self::Replica`] for experts.
     ExpertReplica,
-    /// Stages of the same model.
+    /// Pipeline parallelism: stages of the same model.
     Pipeline,
-    /// The first of them and the last, which have a copy each of the words.
+    /// First and last stage, which have a copy of the embedding each.
     Ends,
 }
 
 impl Dimension {
-    /// Whether its ranks are those that have the same in different groups of copies in parts.
+    /// Returns true for groups of the same shard in different replicas.
     #[must_use]
     pub fn is_of_replicas(self) -> bool {
         matches!(self, Self::Replica | Self::ExpertReplica)
     }
 
-    /// As it is written.
+    /// Name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,41 +50,42 @@ impl Dimension {
     }
 }
 
-/// Which ranks make groups: so many, so far apart, from each of some first ones on.
+/// Regular pattern of the groups of a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupShape {
     /// Ranks of a group.
     pub size: u32,
-    /// From one of its ranks to the next.
+    /// Distance between neighbouring ranks of a group.
     pub step: u32,
-    /// Groups that begin on ranks next to each other, before all ranks up to the last of them have passed.
+    /// Number of groups whose ranks interleave: they start on consecutive ranks.
     pub firsts: u32,
 }
 
 impl GroupShape {
-    /// Groups of which one begins on each rank that is in none yet.
+    /// Pattern of groups that start on the first free rank each.
     fn close(size: u32, stride: u32) -> Self {
         Self { size, step: stride, firsts: stride }
     }
 
-    /// The first ranks of groups, of so many ranks.
+    /// Iterates over the first ranks of the groups among `ranks` ranks.
     pub(crate) fn begins(self, ranks: u64) -> impl Iterator<Item = u32> {
         let firsts = u64::from(self.firsts).max(1);
         let block = u64::from(self.size.saturating_sub(1)) * u64::from(self.step) + firsts;
         (0..ranks / block).flat_map(move |number| (0..firsts).map(move |first| (number * block + first) as u32))
     }
 
-    /// The group that begins on a rank.
+    /// Iterates over the ranks of the group that starts at `first`.
     pub(crate) fn group(self, first: u32) -> impl Iterator<Item = u32> {
         (0..self.size).map(move |number| first + number * self.step)
     }
 }
 
-/// Which degrees number the ranks first. Copies have the ranks that share sequences inside of them, and their experts.
+/// Numbering order of the parallel dimensions, innermost first. Context and expert parallelism are inside data
+/// parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order([Axis; 3]);
 
-/// What ranks are numbered along.
+/// Axis of the rank numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Axis {
     Tensor,
@@ -98,15 +100,16 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Whether tensor-parallel ranks are numbered right before copies.
+    /// Returns true if tensor-parallel ranks are numbered directly inside data-parallel ones.
     pub(super) fn has_tensor_inside_data(self) -> bool {
         self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
     }
 
-    /// Of words, innermost first: `tp`, `dp` and `pp` each once; `cp` and `ep`, where they are named, right before `dp`.
+    /// Parses dimension names, innermost first: `tp`, `dp` and `pp` once each; `cp` and `ep`, if given, directly before
+    /// `dp`.
     ///
     /// # Errors
-    /// What is wrong with the words.
+    /// Description of the invalid name or order.
     pub(crate) fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, String> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         let mut axes = Vec::new();
@@ -137,19 +140,19 @@ impl Order {
 }
 
 impl Layout {
-    /// Ranks of a group.
+    /// Number of ranks of a group.
     #[must_use]
     pub fn size(&self, dimension: Dimension) -> u32 {
         self.shape(dimension).size
     }
 
-    /// Which ranks make a dimension's groups. Ranks of a data group include those that share sequences: both hold the same weights. Those that
-    /// have a copy in parts are neighbours among them.
+    /// Returns the pattern of a dimension's groups. A data group includes context-parallel ranks, since they hold the
+    /// same weights. Ranks that shard one replica are neighbours among them.
     pub(crate) fn shape(&self, dimension: Dimension) -> GroupShape {
         let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
         let [copies, expert_copies] = [self.degrees.copies(), self.degrees.expert_copies()];
         let own = shard.map_or(copies, |shard| shard.min(copies)).max(1);
-        // Copies of experts are in as many groups as those of all else.
+        // Expert replicas are split into as many groups as the replicas of the other weights.
         let of_experts = (expert_copies / (copies / own).max(1)).max(1);
         let stride = |wanted: Axis| {
             let inside = order.0.into_iter().take_while(|axis| *axis != wanted);
@@ -161,7 +164,8 @@ impl Layout {
                 })
                 .product::<u32>()
         };
-        // Whole experts are divided among tensor-parallel ranks first, which are right inside of copies then.
+        // Undivided experts are spread over tensor-parallel ranks first, which are then directly inside data
+        // parallelism.
         let experts = stride(match self.degrees.experts {
             Experts::Divided => Axis::Data,
             Experts::Whole => Axis::Tensor,
@@ -184,7 +188,7 @@ impl Layout {
         GroupShape::close(size, step)
     }
 
-    /// All groups of a dimension; each rank is in one of them, but for those of stages between both ends.
+    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in [`Dimension::Ends`].
     #[must_use]
     pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
         let shape = self.shape(dimension);
@@ -203,7 +207,7 @@ mod tests {
 
         /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
-        fn groups_divide_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
+        fn groups_partition_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, rest in 1u32..3, shard in 1u32..4, whole in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
             let whole = whole && order == ["tp", "dp", "pp"];
             let order = Order::parse(&order).unwrap();
             let (data, experts) = if whole { (rest, Experts::Whole) } else { (ep * rest, Experts::Divided) };
@@ -220,14 +224,14 @@ mod tests {
                 ranks.sort_unstable();
                 prop_assert_eq!(ranks, (0..degrees.ranks() as u32).collect::<Vec<_>>());
             }
-            // Both ends of each pipeline, in its order.
+            // First and last stage of each pipeline, in order.
             let ends: Vec<Vec<u32>> = layout.groups(Dimension::Pipeline).iter().map(|stages| vec![stages[0], *stages.last().unwrap()]).collect();
             prop_assert!(pp == 1 || layout.groups(Dimension::Ends) == ends);
         }
     }
 
     #[test]
-    fn neighbours_are_tensor_parallel_and_stages_far_apart() {
+    fn tensor_ranks_are_adjacent_and_stages_far_apart() {
         let degrees = Degrees { tensor: 2, data: 4, expert: 2, pipeline: 2, ..Degrees::default() };
         let layout = Layout { degrees };
         let first = |dimension| layout.groups(dimension).remove(0);
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!(first(Dimension::Data), [0, 2, 4, 6]);
         assert_eq!(first(Dimension::ExpertData), [0, 4]);
         assert_eq!(first(Dimension::Pipeline), [0, 8]);
-        // Experts go round tensor groups where these have whole ones, and round what shares sequences before copies.
+        // Undivided experts go over tensor groups first, and over context-parallel ranks before replicas.
         let whole = Layout { degrees: Degrees { experts: Experts::Whole, expert: 4, ..degrees } };
         assert_eq!(whole.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
         assert_eq!(whole.groups(Dimension::ExpertData)[1], [1, 5]);
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_say_who_is_whose_neighbour() {
+    fn order_determines_group_strides() {
         let first = |words: &[&str], dimension| {
             let order = Order::parse(words).unwrap();
             let degrees = Degrees { tensor: 2, data: 4, pipeline: 2, order, ..Degrees::default() };

@@ -1,10 +1,10 @@
-//! Which ranks work together: degrees of parallelism, and the groups of ranks that they make.
+//! Degrees of parallelism and the groups of ranks that follow from them.
 //!
-//! Ranks are numbered over the fabric's GPUs, host by host, and a group's stride decides how far apart its ranks are.
-//! Innermost, so on neighbouring GPUs, are those who talk most: tensor, then context, then data, then pipeline (as
-//! Megatron-LM orders them: tp-cp-ep-dp-pp), unless a job says otherwise ([`Order`]). Experts are divided among ranks that have
-//! different tokens, so their degree does not multiply the ranks: among those of the context and data dimensions, and where
-//! tensor-parallel ranks have whole experts ([`Experts`]) among these too, innermost first (Megatron Core's
+//! Ranks are numbered over the fabric's GPUs, host by host, so the stride of a group decides the distance between its
+//! ranks. The dimensions with the most communication are innermost, on neighbouring GPUs: tensor, context, data,
+//! pipeline (Megatron-LM's order tp-cp-ep-dp-pp), unless the job sets another [`Order`]. Experts are divided among
+//! ranks with different tokens, so their degree does not multiply the ranks. These are ranks of the context and data
+//! dimensions, and also tensor-parallel ranks if experts are undivided ([`Experts`]), innermost first (Megatron Core's
 //! `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
 
 use std::ops::Range;
@@ -13,47 +13,47 @@ use fabricast_topologies::Place;
 
 use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
-/// How many ways the work is divided in each direction.
+/// Degrees of parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees {
-    /// Ranks that share each matrix.
+    /// Tensor-parallel degree.
     pub tensor: u32,
-    /// Stages of layers.
+    /// Pipeline stages.
     pub pipeline: u32,
-    /// Copies of the model.
+    /// Data-parallel degree (replicas).
     pub data: u32,
-    /// Ranks that divide a layer's experts.
+    /// Expert-parallel degree.
     pub expert: u32,
-    /// Whether tensor-parallel ranks divide the matrices of experts.
+    /// Division of experts' matrices among tensor-parallel ranks.
     pub experts: Experts,
-    /// Ranks that share each sequence.
+    /// Context-parallel degree.
     pub context: u32,
-    /// Stretches of layers on each stage.
+    /// Model chunks on each stage (virtual pipeline stages).
     pub interleave: u32,
-    /// Whether tensor-parallel ranks divide the sequence where they do not divide matrices.
+    /// Sequence parallelism among tensor-parallel ranks, outside the matrices.
     pub sequence: Sequence,
-    /// Whether words and logits take a layer's place each.
+    /// Accounting for embedding and logits in the pipeline split.
     pub ends: Ends,
-    /// Whose ranks are neighbours.
+    /// Numbering order of ranks.
     pub order: Order,
-    /// Ranks that a copy of the states is spread over; absent: all that hold copies.
+    /// Ranks over which one copy of the states is sharded; `None` for all replicas.
     pub shard: Option<u32>,
 }
 
-/// How what stands before the first layer and after the last is divided among stages.
+/// Division of embedding and logits among stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ends {
-    /// Stages have equally many layers, and the first and the last have words and logits besides.
+    /// All stages have the same number of layers; the first and the last also have the embedding and the logits.
     #[default]
     Beside,
-    /// Words and logits count as a layer each, so that the first and the last stage have one layer less (Megatron-LM's
-    /// `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`; Llama 3 405B, arXiv 2407.21783,
-    /// section 3.3.2).
+    /// Embedding and logits count as one layer each, so the first and the last stage have one layer less (Megatron-LM's
+    /// `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`; Llama 3 405B, arXiv
+    /// 2407.21783, section 3.3.2).
     AsLayers,
 }
 
 impl Ends {
-    /// Layers whose place the ends take.
+    /// Number of layers that embedding and logits count as.
     fn layers(self) -> u64 {
         match self {
             Self::Beside => 0,
@@ -62,23 +62,24 @@ impl Ends {
     }
 }
 
-/// What tensor-parallel ranks do between their matrices (Korthikanti et al.).
+/// Sequence parallelism (Korthikanti et al.): work of tensor-parallel ranks between their matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sequence {
-    /// Each does all tokens.
+    /// Off: each rank processes all tokens.
     #[default]
     Whole,
-    /// Each does its part of the sequence.
+    /// On: each rank processes its part of the sequence.
     Divided,
 }
 
-/// What tensor-parallel ranks do with experts that tokens choose.
+/// Division of routed experts among tensor-parallel ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Experts {
-    /// Each has a part of the matrices of the same experts, as of all others (Megatron-LM's default).
+    /// Each rank has a shard of the same experts' matrices, as for all other matrices (Megatron-LM's default).
     #[default]
     Divided,
-    /// Each has other experts, whole, for its part of the sequence (Megatron-LM's `--expert-tensor-parallel-size 1`).
+    /// Each rank has different, undivided experts and processes its part of the sequence (Megatron-LM's
+    /// `--expert-tensor-parallel-size 1`).
     Whole,
 }
 
@@ -101,14 +102,14 @@ impl Default for Degrees {
 }
 
 impl Degrees {
-    /// Ranks in all.
+    /// Total number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u64 {
         let degrees = [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from);
         degrees.fold(1, u64::saturating_mul)
     }
 
-    /// Ranks that share the matrices of an expert.
+    /// Tensor-parallel degree of experts.
     #[must_use]
     pub fn expert_tensor(&self) -> u32 {
         match self.experts {
@@ -117,12 +118,12 @@ impl Degrees {
         }
     }
 
-    /// Ranks of a stage among which experts may be divided, or copied.
+    /// Ranks of a stage over which experts may be divided or replicated.
     pub(crate) fn expert_ranks(&self) -> u32 {
         self.tensor / self.expert_tensor().max(1) * self.context * self.data
     }
 
-    /// Ranks that hold the same weights: copies, and those that share sequences.
+    /// Ranks that hold the same weights: data- and context-parallel ranks.
     pub(super) fn copies(&self) -> u32 {
         self.data * self.context
     }
@@ -132,7 +133,7 @@ impl Degrees {
         self.expert_ranks() / self.expert.max(1)
     }
 
-    /// What tensor-parallel ranks divide the tokens by between matrices.
+    /// Number of parts into which tensor-parallel ranks divide the tokens between matrices.
     #[must_use]
     pub fn token_shares(&self) -> u64 {
         match self.sequence {
@@ -157,7 +158,7 @@ impl std::fmt::Display for Degrees {
     }
 }
 
-/// Degrees that multiply to the ranks.
+/// Degrees whose product is the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The degrees.
@@ -165,11 +166,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A training job's degrees on so many ranks.
+    /// Creates the layout of a training job on `ranks` ranks.
     ///
     /// # Errors
-    /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model or the batch does not
-    /// divide by; at `global_batch` or `shard` where that is at fault.
+    /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
+    /// the model or the batch. At `global_batch` or `shard` if these are the cause.
     pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
         Self::training(job, ranks, degrees, Asker::Search)
     }
@@ -219,12 +220,13 @@ impl Layout {
         Ok(Self { degrees: Degrees { shard: job.shard_of(degrees)?, ..degrees } })
     }
 
-    /// An inference job's degrees on so many ranks. Experts and their second copies divide by `ep`.
-    /// Within a tensor-parallel group each expert's matrices are divided: experts divided there instead, as vLLM can, would move the
-    /// same bytes and hold the same weights.
+    /// Creates the layout of an inference job on `ranks` ranks. `ep` divides experts and their redundant copies. Within
+    /// a tensor-parallel group each expert's matrices are divided. Dividing the experts instead, as vLLM can, would
+    /// move the same bytes and hold the same weights.
     ///
     /// # Errors
-    /// [`JobError`] at `parallel`: degrees that do not multiply to the ranks, or that the model does not divide by.
+    /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
+    /// the model.
     pub fn serving(job: &Serving, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
         Self::inference(job, ranks, degrees, Asker::Search)
     }
@@ -235,29 +237,29 @@ impl Layout {
         Ok(Self { degrees })
     }
 
-    /// The degrees that a training job names, on so many ranks; `None` where they are to be looked for.
+    /// Returns the layout that a training job specifies, on `ranks` ranks; `None` if the job requests a search.
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Errors of [`Layout::new`].
     pub fn given(job: &Training, ranks: u32) -> Result<Option<Self>, JobError> {
         job.parallel.degrees(ranks).map(|degrees| Self::training(job, ranks, degrees, Asker::Person)).transpose()
     }
 
-    /// The degrees that an inference job names, on so many ranks; `None` where they are to be looked for.
+    /// Returns the layout that an inference job specifies, on `ranks` ranks; `None` if the job requests a search.
     ///
     /// # Errors
-    /// As [`Layout::serving`].
+    /// Errors of [`Layout::serving`].
     pub fn given_to_serve(job: &Serving, ranks: u32) -> Result<Option<Self>, JobError> {
         job.parallel.degrees(ranks).map(|degrees| Self::inference(job, ranks, degrees, Asker::Person)).transpose()
     }
 
-    /// Forward passes of a rank in a step.
+    /// Number of micro-batches of a rank in a step.
     #[must_use]
     pub fn micro_batches(&self, job: &Training) -> u64 {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
-    /// Layers of a stretch of a stage, both counted from 0.
+    /// Number of layers in a model chunk (`stretch`) of a stage, both counted from 0.
     #[must_use]
     pub fn stretch_layers(&self, model: &Model, stage: u32, stretch: u32) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
@@ -270,64 +272,66 @@ impl Layout {
         }
     }
 
-    /// Places of layers in a stretch, of which words and scores may take one each.
+    /// Layer slots of a model chunk. Embedding and logits may use one each.
     fn each_stretch(&self, model: &Model) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
         (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1)
     }
 
-    /// Those layers, counted from the model's first: a stretch of all stages comes before the next one of the first.
+    /// Layers of a model chunk, counted from the model's first. Chunk `i` of every stage comes before chunk `i + 1` of
+    /// the first.
     #[must_use]
     pub fn stretch(&self, model: &Model, stage: u32, stretch: u32) -> Range<u64> {
         let before = u64::from(stretch) * u64::from(self.degrees.pipeline) + u64::from(stage);
-        // The first has a layer less where words take the place of one.
+        // Chunks after the first start one layer earlier if the embedding counts as a layer.
         let less = u64::from(before > 0 && self.degrees.ends == Ends::AsLayers);
         let first = (before * self.each_stretch(model)).saturating_sub(less);
         first..first + self.stretch_layers(model, stage, stretch)
     }
 
-    /// Layers of a stage, counted from 0.
+    /// Number of layers of a stage, counted from 0.
     #[must_use]
     pub fn stage_layers(&self, model: &Model, stage: u32) -> u64 {
         (0..self.degrees.interleave).map(|stretch| self.stretch_layers(model, stage, stretch)).sum()
     }
 
-    /// The stages of which one holds the most: the last, which scores tokens, the second, which may have more layers, and the first,
-    /// which has the words and stands behind the others, so that it is the greatest of equals.
+    /// Returns the stages of which one uses the most memory: the last, which computes the logits; the second, which may
+    /// have more layers; and the first, which has the embedding. The first comes last, so that it wins ties.
     pub(crate) fn fullest_stages(&self) -> [u32; 3] {
         let last = self.degrees.pipeline.saturating_sub(1);
         [last, last.min(1), 0]
     }
 
-    /// Whether no stage comes after this one.
+    /// Returns true for the last stage.
     pub(crate) fn is_last(&self, stage: u32) -> bool {
         stage + 1 >= self.degrees.pipeline
     }
 
-    /// Whether every rank has the whole model and sequences of its own, as ranks of DistributedDataParallel or FSDP have.
+    /// Returns true if every rank has the whole model and its own sequences, as in DistributedDataParallel or FSDP.
     #[must_use]
     pub fn only_copies(&self) -> bool {
         let Degrees { tensor, pipeline, expert, context, .. } = self.degrees;
         [tensor, pipeline, expert, context] == [1; 4]
     }
 
-    /// Parts of a layer for which tensor-parallel ranks gather and reduce all tokens: attention, and the feed-forward, or those experts
-    /// that all tokens go to, where the others have their tokens from elsewhere.
+    /// Number of parts of a layer around which tensor-parallel ranks gather and reduce all tokens: attention, and the
+    /// feed-forward. If routed experts get their tokens otherwise, only shared experts count as a feed-forward.
     #[must_use]
     pub fn tensor_parts(&self, model: &Model) -> u64 {
         let is_apart = self.degrees.experts == Experts::Whole || self.gathers_routed(model);
         if is_apart && model.shared_experts == 0 { 1 } else { 2 }
     }
 
-    /// The load of the rank with the fullest experts over the mean, of a job that says so much of it: no rank has more than all of it.
+    /// Load of the rank with the most loaded experts, divided by the mean. The job's `skew` is limited by the number of
+    /// expert-parallel ranks.
     #[must_use]
     pub fn fullest(&self, skew: f64) -> f64 {
         skew.min(f64::from(self.degrees.expert))
     }
 
-    /// Whether tensor-parallel ranks gather tokens for the experts that they divide after these have come from other ranks, each as
-    /// often as experts here want it; where experts are not divided among others they gather all tokens first, as for any feed-forward
-    /// (Megatron Core, `MoEAlltoAllTokenDispatcher` and `MoEAllGatherTokenDispatcher`).
+    /// Returns true if tensor-parallel ranks gather routed tokens after the all-to-all, for experts whose matrices they
+    /// divide; each token arrives once per expert chosen here. Without expert parallelism they gather all tokens first,
+    /// as for any feed-forward (Megatron Core, `MoEAlltoAllTokenDispatcher` and `MoEAllGatherTokenDispatcher`).
     #[must_use]
     pub fn gathers_routed(&self, model: &Model) -> bool {
         let Degrees { experts, expert, sequence, .. } = self.degrees;
@@ -336,7 +340,8 @@ impl Layout {
 }
 
 impl Parallel {
-    /// What is named, on so many ranks: data-parallel is what is left of them, where it is not named.
+    /// Returns the specified degrees on `ranks` ranks. An absent data-parallel degree is computed from the remaining
+    /// ranks.
     fn degrees(&self, ranks: u32) -> Option<Degrees> {
         let Self::Given { degrees, data } = self else { return None };
         let left = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
@@ -345,25 +350,26 @@ impl Parallel {
     }
 }
 
-/// What is divided, of any kind of job.
+/// Divisibility checks shared by all kinds of jobs.
 struct Parts<'a> {
     model: &'a Model,
-    /// Experts of a layer, second copies included.
+    /// Experts of a layer, redundant copies included.
     experts: u64,
     place: &'a Place,
     asker: Asker,
 }
 
-/// Who wants to know whether degrees can be.
+/// Requester of a check of degrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// Somebody who named them, and is told what could be instead.
+    /// User who specified the degrees; errors suggest alternatives.
     Person,
-    /// A search, which tries many and reads no errors.
+    /// Search over many degrees, which ignores error texts.
     Search,
 }
 
-/// What divides a number, next to one that does not: the largest below it, and the least above it if that is no degree beyond all ranks.
+/// Returns the divisors of `whole` nearest to `by`, as text: the largest below, and the smallest above if it is within
+/// reach of a bounded scan.
 fn around(whole: u64, by: u64) -> String {
     let divides = |one: &u64| whole.is_multiple_of(*one);
     let below = (1..by.min(whole + 1)).rev().find(divides).unwrap_or(1);
@@ -385,7 +391,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Whether degrees multiply to the ranks, and the model divides by them.
+    /// Checks that the product of the degrees is the number of ranks, and that the model is divisible by them.
     fn check(&self, ranks: u32, degrees: Degrees) -> Result<(), JobError> {
         let wrong = |message: String| Err(JobError::at(self.place, message));
         let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;

@@ -1,11 +1,12 @@
-//! The memory of a rank that trains: weights, gradients, optimizer, activations.
+//! Memory of a training rank: weights, gradients, optimizer states, activations.
 //!
-//! States after Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations after Korthikanti et
-//! al. (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts fit in.
-//! Tensors of eleven measured steps of FSDP are told 4 % too small to 21 % too large, in the median 4 % too large (the test
-//! `tensors_are_those_of_measured_steps`).
-//! The first stage counts, which holds the most micro-batches at once, and the words; or the second, where that has more layers; or
-//! the last, which has a copy of the words and scores its tokens with it.
+//! States follow Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations Korthikanti et al.
+//! (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts are
+//! covered. Predicted tensors of eleven measured FSDP steps are 4 % too small to 21 % too large, median 4 % too large
+//! (test `tensors_match_measured_fsdp_steps`).
+//!
+//! The largest of three stages counts: the first, which holds the most micro-batches and the embedding; the second,
+//! which may have more layers; the last, which has a copy of the embedding and the logits.
 
 use fabricast_topologies::Bytes;
 
@@ -13,79 +14,79 @@ use super::{
     Accumulate, Attention, Dimension, Dropout, Fusion, Gathered, Layout, Model, Recompute, Tier, Training, Zero,
 };
 
-/// What fills a rank's memory.
+/// Memory use of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Weights.
     pub weights: Bytes,
     /// Gradients.
     pub gradients: Bytes,
-    /// State of the optimizer.
+    /// Optimizer states.
     pub optimizer: Bytes,
-    /// Activations kept for the backward pass, and those of the layer at work.
+    /// Activations retained for the backward pass, and those of the layer being computed.
     pub activations: Bytes,
-    /// Keys and values of requests that are being answered.
+    /// KV cache of concurrent requests.
     pub kv_cache: Bytes,
-    /// What CUDA and the libraries have besides.
+    /// CUDA and libraries.
     pub runtime: Bytes,
-    /// What lies in the memory of the CPU next to it, and takes none of its own.
+    /// Data in the memory of the attached CPU; uses no GPU memory.
     pub host: Bytes,
 }
 
-/// Memory that a rank may fill.
+/// Memory available to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memories {
-    /// Its GPU's.
+    /// GPU memory.
     pub own: Bytes,
-    /// Its part of that of the CPU next to it.
+    /// Share of the attached CPU's memory.
     pub host: Bytes,
 }
 
 impl Memories {
-    /// Enough of both.
+    /// No limit on either.
     pub const UNLIMITED: Self = Self { own: Bytes::MAX, host: Bytes::MAX };
 }
 
 impl From<Bytes> for Memories {
-    /// So much on the GPU, and enough beside it.
+    /// Limits the GPU memory only.
     fn from(own: Bytes) -> Self {
         Self { own, ..Self::UNLIMITED }
     }
 }
 
-/// What a process holds of a GPU's memory besides its tensors, where it runs PyTorch 2.11 and NCCL 2.28.9 over two H200: what the
-/// driver says is used less what PyTorch took (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70 GB in each of fifteen steps),
-/// contexts of CUDA and cuBLAS and NCCL's buffers among them. More ranks and groups have more.
+/// Memory of a process besides its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11 and NCCL
+/// 2.28.9 on two H200 as driver usage minus PyTorch's reservation (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70
+/// GB in fifteen steps). It grows with ranks and groups.
 pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
-    /// All of it that is in the GPU's memory.
+    /// Total in GPU memory.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
         Bytes(parts.iter().map(|part| part.0).sum())
     }
 
-    /// By how much it does not fit a GPU's memory; `None` where it does.
+    /// Excess over a GPU's memory; `None` if it fits.
     #[must_use]
     pub fn beyond(&self, memory: Bytes) -> Option<Bytes> {
         self.total().0.checked_sub(memory.0).filter(|&over| over > 0).map(Bytes)
     }
 
-    /// By how much what lies beside does not fit a rank's part of its CPU's memory; `None` where it does.
+    /// Excess over a rank's share of its CPU's memory; `None` if it fits.
     #[must_use]
     pub fn beyond_host(&self, part: Bytes) -> Option<Bytes> {
         self.host.0.checked_sub(part.0).filter(|&over| over > 0).map(Bytes)
     }
 
-    /// Whether it fits both.
+    /// Returns true if both fit.
     #[must_use]
     pub fn fits(&self, memories: Memories) -> bool {
         self.beyond(memories.own).is_none() && self.beyond_host(memories.host).is_none()
     }
 }
 
-/// Parameters of a rank of the fullest stage: those that all copies hold, and its experts.
+/// Parameters of a rank of the fullest stage: the shared ones and those of its experts.
 pub(crate) fn parameters(job: &Training, layout: &Layout) -> (u64, u64) {
     let stages = layout.fullest_stages().map(|stage| of_stage(job, layout, stage));
     stages.into_iter().max_by_key(|(shared, experts)| shared + experts).unwrap_or_default()
@@ -95,8 +96,8 @@ fn of_stage(job: &Training, layout: &Layout, stage: u32) -> (u64, u64) {
     of_rank(&job.model, layout, layout.stage_layers(&job.model, stage), words(&job.model, layout, stage))
 }
 
-/// Parameters of a stage beside its layers: words are looked up on the first, and scored on the last with a copy of the same matrix, or
-/// with another.
+/// Parameters of a stage outside its layers: the embedding on the first stage; on the last the output projection, which
+/// is a copy of the embedding or a separate matrix.
 pub(super) fn words(model: &Model, layout: &Layout, stage: u32) -> u64 {
     match (stage, layout.is_last(stage)) {
         (0, true) => model.embedding_parameters() + model.untied * model.scoring_parameters(),
@@ -106,7 +107,7 @@ pub(super) fn words(model: &Model, layout: &Layout, stage: u32) -> u64 {
     }
 }
 
-/// What each rank has of the parameters of so many layers and of so many others that all copies hold, and of experts'.
+/// Parameters of a rank for `layers` layers and `others` parameters outside them: shared ones, and those of experts.
 pub(super) fn of_rank(model: &Model, layout: &Layout, layers: u64, others: u64) -> (u64, u64) {
     let degrees = layout.degrees;
     let model = model.held_by(degrees.tensor);
@@ -116,7 +117,7 @@ pub(super) fn of_rank(model: &Model, layout: &Layout, layers: u64, others: u64) 
     (divided.div_ceil(u64::from(degrees.tensor)) + whole, experts.div_ceil(degrees.expert_tensor().into()))
 }
 
-/// The footprint of the rank that fills its GPU most, and beside it what the one keeps on its host that keeps most there.
+/// Returns the footprint of the rank with the most GPU memory use, with the largest host memory use of any stage.
 #[must_use]
 pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
     let stages = layout.fullest_stages().map(|stage| footprint_of(job, layout, stage));
@@ -150,8 +151,8 @@ fn footprint_of(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     }
 }
 
-/// What copies that divide their weights have whole for a while, beside their shares: the weights of the layer at work and of the stage's
-/// next, which is gathered beside it (as PyTorch's FSDP2 does).
+/// Bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next one, which is
+/// prefetched (as in PyTorch's FSDP2).
 fn gathered(job: &Training, layout: &Layout, stage: u32) -> u64 {
     let (shared, experts) = of_rank(&job.model, layout, 1, 0);
     let divided = |parameters: u64, copies: Dimension| if layout.size(copies) > 1 { parameters } else { 0 };
@@ -165,8 +166,9 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = layout.stage_layers(&job.model, stage);
     let (is_last, place) = (layout.is_last(stage), u64::from(stage));
-    // Micro-batches whose activations a stage holds: those that are on it or after it under 1F1B, all stages' for the first, and
-    // (p - 1) / v of a stage's more where chunks interleave (equations 5 and 6), of which each further stage has two chunks less.
+    // Micro-batches whose activations a stage holds: under 1F1B those on it or after it, so those of all stages for the
+    // first. With interleaved chunks (p - 1) / v of a stage's more (equations 5 and 6); each further stage has two
+    // chunks less.
     let in_flight = (if chunks > 1 { stages } else { stages - place }).min(layout.micro_batches(job));
     let kept = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
@@ -176,42 +178,42 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let chunk = (kept * (layers - whole) + layer(job, layout, Recompute::None) * whole) / chunks;
     let warming = if chunks > 1 { (stages - 1).saturating_sub(2 * place) } else { 0 };
     let held = (in_flight * chunks + warming).min(layout.micro_batches(job) * chunks);
-    // A layer that is recomputed has all of its activations for a while.
+    // A recomputed layer temporarily holds all of its activations.
     let at_work = if job.recompute == Recompute::None || (layers > 0 && whole == layers) {
         0
     } else {
         layer(job, layout, Recompute::None) - kept.min(layer(job, layout, Recompute::None))
     };
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
-    // The mask of what is dropped out of words.
+    // Dropout mask of the embedding.
     let words = match (stage, job.dropout) {
         (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
         _ => 0,
     };
-    // The product with the words, and its gradient in 32 bits.
+    // Logits, and their gradient in 32 bits.
     let scores = 4 * tokens * (job.model.hidden + job.model.vocab) / u64::from(degrees.tensor);
     let scores = if is_last { scores } else { 0 };
     Bytes(chunk * held + at_work + words + scores)
 }
 
-/// The input of a layer.
+/// Bytes of a layer's input.
 fn layer_input(job: &Training, layout: &Layout) -> u64 {
     let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
     job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
 }
 
-/// What a layer keeps of a micro-batch.
+/// Bytes that a layer retains for a micro-batch.
 fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let (model, degrees) = (&job.model.held_by(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
-    // Inputs of attention, feed-forward and both norms, and where something is dropped out two masks of a byte.
+    // Inputs of attention, feed-forward and both norms; with dropout, two masks of one byte per element.
     let masks = if job.dropout == Dropout::On { 2 } else { 0 };
     let between = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
     let short = model.latent.map_or(0, |latent| latent.short());
     let attention = tokens * model.attention_width() * e / tensor + tokens * short * e / degrees.token_shares();
-    // Columns of feed-forwards that tokens go through here, and what is copied for experts that they choose (Megatron Core's dispatchers
-    // permute tokens by expert, and products keep what they were given).
+    // Feed-forward columns of the tokens processed here, and the tokens copied for routed experts (Megatron Core's
+    // dispatchers permute tokens by expert, and GEMMs retain their inputs).
     let (columns, chosen) = match model.experts {
         0 => (tokens * model.ffn / tensor, 0),
         _ => {
@@ -229,7 +231,8 @@ fn layer(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
         }
         _ => 0,
     };
-    // Operator by operator, RMS norms keep their input in 32 bits and what they made of it, and what is activated is kept beside the product.
+    // In eager mode, RMS norms retain their input in 32 bits and their output, and the activation function's output is
+    // retained next to the gated product.
     let by_operators = match (job.fusion, model.ffn_matrices) {
         (Fusion::Eager, 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
         _ => 0,
@@ -249,7 +252,7 @@ mod tests {
 
     /// sbh (10 + 24/t + 5as/(ht)), sbh/t (34 + 5as/h), 34 sbh/t and 2 sbh (arXiv 2205.05198, table 2).
     #[test]
-    fn layers_keep_what_the_closed_forms_say() {
+    fn layer_activations_match_closed_forms() {
         let (s, b, h, a, t) = (2048u64, 1u64, 12_288u64, 96u64, 8u64);
         let of = |parallel: &str, recompute: &str| {
             let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1{parallel} }}\nrecompute = \"{recompute}\"\n"));
@@ -265,9 +268,9 @@ mod tests {
         assert_eq!(of("", "full"), 2 * s * b * h);
     }
 
-    /// sbh (8 + …): two bytes of each token's width less.
+    /// sbh (8 + ...): two bytes less per element of the hidden state.
     #[test]
-    fn what_is_not_dropped_out_needs_no_masks() {
+    fn dropout_masks_are_absent_without_dropout() {
         let of = |dropout: bool| {
             let job = job(&format!("parallel = {{ tp = 8, pp = 8, dp = 1 }}\ndropout = {dropout}\n"));
             layer(&job, &Layout::given(&job, 64).unwrap().unwrap(), Recompute::None)
@@ -275,9 +278,10 @@ mod tests {
         assert_eq!(of(true) - of(false), 2 * 2048 * 12_288);
     }
 
-    /// Operator by operator, each of two RMS norms keeps its input in 32 bits and what it made in 16, and what is activated is kept.
+    /// In eager mode, each of two RMS norms retains its input in 32 bits and its output in 16, and the activation
+    /// function's output is retained.
     #[test]
-    fn operators_keep_more() {
+    fn eager_kernels_retain_more_activations() {
         let of = |kernels: &str, gated: bool| {
             let job = job(&format!(
                 "model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 3072, gated = {gated}, vocab = 512, seq = 512 }}\n\
@@ -295,9 +299,9 @@ mod tests {
         footprint(&job, &Layout::given(&job, ranks).unwrap().unwrap())
     }
 
-    /// Stretches take turns, and no stage holds more of a micro-batch than all of its layers.
+    /// Chunks alternate, and no stage holds more of a micro-batch than all of its layers.
     #[test]
-    fn no_more_is_held_than_there_is() {
+    fn interleaving_does_not_exceed_all_layers_of_a_stage() {
         let of = |more: &str| {
             let line = format!("global_batch = 8\nparallel = {{ tp = 1, pp = 8, dp = 1{more} }}\ndropout = false\n");
             held(&format!("{line}model = {{ layers = 16, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n"), 8)
@@ -306,9 +310,9 @@ mod tests {
         assert_eq!(of(", interleave = 2"), of(""));
     }
 
-    /// The words' mask is of what is dropped out.
+    /// The embedding has a mask only with dropout.
     #[test]
-    fn words_that_are_not_dropped_out_have_no_mask() {
+    fn embedding_mask_is_absent_without_dropout() {
         let of = |dropout: bool| {
             let model = "{ layers = 8, hidden = 1024, heads = 8, vocab = 512, seq = 512 }";
             held(
@@ -318,14 +322,14 @@ mod tests {
                 4,
             )
         };
-        // Of four micro-batches, and of two layers' two masks in the one that is computed anew.
+        // Masks of four micro-batches, and two layers' two masks in the one that is recomputed.
         assert_eq!(of(true).activations.0 - of(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
     }
 
-    /// Each token is copied for each expert that it goes to, as often as the busiest has it, and tensor-parallel ranks that divide experts
+    /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks that divide experts
     /// have all copies.
     #[test]
-    fn experts_keep_what_they_are_given() {
+    fn expert_activations_scale_with_routed_tokens() {
         let of = |lines: &str, chosen: u64| {
             let job = job(&format!(
                 "{lines}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, ffn = 256, vocab = 512, seq = 512, experts = 8, \
@@ -343,9 +347,9 @@ mod tests {
         assert_eq!(whole(3) - whole(1), each);
     }
 
-    /// The stage that keeps most on its host need not be the one that fills its GPU most.
+    /// The stage with the most host memory need not be the one with the most GPU memory.
     #[test]
-    fn hosts_are_told_by_the_stage_that_keeps_most_there() {
+    fn host_memory_is_that_of_the_fullest_host_stage() {
         let job = job(
             "global_batch = 64\noptimizer_tier = \"host\"\nparallel = { tp = 1, pp = 4, dp = 1, ends_as_layers = true }\n\
              model = { layers = 18, hidden = 4096, heads = 32, vocab = 512, seq = 512 }\n",
@@ -356,9 +360,9 @@ mod tests {
         assert_eq!(footprint(&job, &layout).host, most);
     }
 
-    /// The last stage scores tokens, however many stages come before it.
+    /// The last stage holds the logits, however many stages come before it.
     #[test]
-    fn scores_are_held_where_they_are_made() {
+    fn logits_are_held_on_the_last_stage() {
         let activations = |stages: u32| {
             let job = job(&format!(
                 "model = {{ layers = 8, hidden = 1024, heads = 8, vocab = 256000, seq = 8192 }}\nmicro_batch = 8\nrecompute = \"full\"\n\
@@ -372,9 +376,9 @@ mod tests {
         }
     }
 
-    /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks are 120, 31.4, 16.6 and 1.9 GB.
+    /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
     #[test]
-    fn zero_divides_states() {
+    fn zero_stages_match_published_state_bytes() {
         let whole = |zero: u32| {
             let text = format!(
                 "model = {{ layers = 36, hidden = 4096, heads = 32, ffn = 16384, vocab = 51200, seq = 1024 }}\n\
@@ -392,10 +396,10 @@ mod tests {
         }
     }
 
-    /// Two layers of 12 h² + 13 h parameters of 2 bytes, half of them on each rank of two; one where a stage has no more; and a rank
-    /// without copies has nothing to gather.
+    /// Two layers of 12 h² + 13 h parameters of 2 bytes, halved by tensor parallelism; one layer if the stage has only
+    /// one; nothing to gather without replicas.
     #[test]
-    fn two_layers_are_whole_where_weights_are_divided() {
+    fn sharded_weights_hold_two_gathered_layers() {
         let gathered = |copies: u32, stages: u32| {
             let job = job(&format!(
                 "model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\nzero = 3\nreshard_after_forward = true\n\
@@ -407,9 +411,9 @@ mod tests {
         assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
     }
 
-    /// What makes short vectors every tensor-parallel rank has whole, with their norms; it divides the rest.
+    /// Each tensor-parallel rank has full down-projections to latent vectors, with their norms; the rest is divided.
     #[test]
-    fn ways_down_to_short_vectors_are_whole() {
+    fn latent_down_projections_are_replicated() {
         let of = |tp: u32| {
             let job = job(&format!(
                 "parallel = {{ tp = {tp} }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, seq = 512, latent = {{ q_lora_rank = 96, \
@@ -421,10 +425,10 @@ mod tests {
         assert_eq!(of(8), (of(1) - whole) / 8 + whole);
     }
 
-    /// planner/data/h200-steps/fsdp.py: the most that PyTorch gave to tensors, of the steps that were compiled; the jobs are those of the
-    /// study beside it.
+    /// planner/data/h200-steps/fsdp.py: peak tensor memory reported by PyTorch for compiled steps. The jobs are those
+    /// of steps.toml in the same folder.
     #[test]
-    fn tensors_are_those_of_measured_steps() {
+    fn tensors_match_measured_fsdp_steps() {
         let study = crate::study::read_study(include_str!("../../data/h200-steps/steps.toml"), "steps.toml").unwrap();
         let lines = include_str!("../../data/h200-steps/memory.jsonl").lines().skip(1);
         let mut errors = Vec::new();
@@ -447,9 +451,9 @@ mod tests {
         assert!(errors[5].abs() < 0.05, "{errors:?}");
     }
 
-    /// The 175B job of the paper fits 80 GB with selective recomputation and sequence parallelism; on one GPU it does not.
+    /// The paper's 175B job fits 80 GB with selective recomputation and sequence parallelism, but not on one GPU.
     #[test]
-    fn what_does_not_fit_says_by_how_much() {
+    fn excess_over_gpu_memory_is_reported() {
         let job =
             job("parallel = { tp = 8, pp = 8, dp = 1, interleave = 3, sequence = true }\nrecompute = \"selective\"\n");
         let found = footprint(&job, &Layout::given(&job, 64).unwrap().unwrap());

@@ -1,18 +1,18 @@
-//! Jobs: what a model asks of a cluster, in memory, work and bytes between GPUs, while it is trained or while it answers.
+//! Training, inference and trace jobs: the memory, compute and communication that a model needs on a cluster.
 //!
 //! ```text
 //! TOML ─read─► Job::Training  ─layout::Layout─► groups of ranks ─traffic─► calls of each group
 //!         ├──► Job::Inference    ├─ model: parameters, FLOPs
 //!         │                      └─ memory, cache: bytes of a rank, and whether they fit
-//!         └──► Job::Trace ─► what was written down (trace)
+//!         └──► Job::Trace ─► recorded events (trace)
 //! ```
 //!
-//! Kinds have their own data ([`Training`], [`Serving`], [`Traced`]), so that no field of one means nothing in another; what
-//! several have, they have by the same names.
+//! Each kind has its own data ([`Training`], [`Serving`], [`Traced`]), so that every field has a meaning. Common
+//! properties have the same names.
 //!
-//! A job says what is computed; how many GPUs there are is the fabric's business, so the same job can be held against
-//! many. What is only known then (whether the degrees multiply to the ranks, say) is still told with the place in the
-//! file, which the job keeps in [`Places`].
+//! A job describes a computation; the number of GPUs belongs to the fabric, so one job can be evaluated on many. Some
+//! errors are known only then (for example degrees whose product is not the number of ranks). They still name the
+//! location in the job file, which the job stores in [`Places`].
 
 mod cache;
 mod error;
@@ -55,7 +55,7 @@ use std::borrow::Cow;
 use fabricast_topologies::{Fabric, NodeId, Place};
 use serde::Deserialize;
 
-/// Where the parts of a job stand in its file.
+/// Source locations of the parts of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// The `[[job]]`.
@@ -64,33 +64,33 @@ pub struct Places {
     pub model: Place,
     /// `parallel`.
     pub parallel: Place,
-    /// What says how much there is at once: `global_batch` of training, `concurrency` or `requests` of inference.
+    /// Batch size or load: `global_batch` of training, `concurrency` or `requests` of inference.
     pub batch: Place,
     /// `precision`.
     pub precision: Place,
     /// `shard`.
     pub shard: Place,
-    /// What says where something is kept: `optimizer_tier` of training, `kv_tier` of inference.
+    /// Memory tier: `optimizer_tier` of training, `kv_tier` of inference.
     pub tier: Place,
     /// `placement`.
     pub placement: Place,
-    /// The GPU of `placement` with the largest number.
+    /// GPU with the largest number in `placement`.
     pub farthest: Place,
 }
 
-/// What is computed.
+/// Job of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// A model is trained.
+    /// Training of a model.
     Training(Training),
-    /// A model answers requests.
+    /// Inference: a model serves requests.
     Inference(Serving),
-    /// What a trace says, again.
+    /// Replay of a trace.
     Trace(Traced),
 }
 
 impl Job {
-    /// As `kind` is written.
+    /// Value of `kind` in the job file.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Job {
         }
     }
 
-    /// Its name.
+    /// Name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -110,7 +110,7 @@ impl Job {
         }
     }
 
-    /// What it counts for among others, over 0.
+    /// Weight among several jobs, above 0.
     #[must_use]
     pub fn weight(&self) -> f64 {
         match self {
@@ -120,26 +120,26 @@ impl Job {
         }
     }
 
-    /// Which GPU each of its ranks has.
+    /// Placement of ranks on GPUs.
     #[must_use]
     pub fn placement(&self) -> &Placement {
         match self {
             Self::Training(job) => &job.placement,
             Self::Inference(job) => &job.placement,
-            // Who wrote it down knew where its ranks were.
+            // The trace already fixes the placement.
             Self::Trace(_) => &Placement::Block,
         }
     }
 
-    /// The device of each of its ranks on a fabric, all of whose GPUs it is on.
+    /// Returns the device of each rank on a fabric whose GPUs the job uses.
     ///
     /// # Errors
-    /// [`JobError`] at `placement`, where that is of other GPUs.
+    /// [`JobError`] at `placement` if it names GPUs that the fabric lacks.
     pub fn ranks_on<'f>(&self, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
         self.placement().on(fabric, self.places())
     }
 
-    /// What its calls may be done by.
+    /// Candidates for its collectives.
     #[must_use]
     pub fn collectives(&self) -> Collectives {
         match self {
@@ -149,7 +149,7 @@ impl Job {
         }
     }
 
-    /// Of its products; `None` where it has none.
+    /// Precision of its GEMMs; `None` for traces.
     #[must_use]
     pub fn precision(&self) -> Option<Precision> {
         match self {
@@ -159,7 +159,7 @@ impl Job {
         }
     }
 
-    /// Where it stands.
+    /// Source locations.
     #[must_use]
     pub fn places(&self) -> &Places {
         match self {
@@ -170,24 +170,24 @@ impl Job {
     }
 }
 
-/// What matrix products are computed in.
+/// Precision of matrix multiplications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// 32 bits everywhere.
     Fp32,
-    /// 16-bit products, 32-bit copies of the weights in the optimizer.
+    /// 16-bit GEMMs (bfloat16), 32-bit master weights in the optimizer.
     Bf16,
-    /// The same with IEEE's 16 bits.
+    /// 16-bit GEMMs (IEEE half precision), 32-bit master weights in the optimizer.
     Fp16,
-    /// 8-bit products. Training keeps weights and activations in 16 bits, inference weights in 8.
+    /// 8-bit GEMMs. Training stores weights and activations in 16 bits; inference stores weights in 8.
     Fp8,
-    /// 4-bit products of answers: weights in 4 bits, and for sixteen of them a factor of 8.
+    /// 4-bit GEMMs for inference: 4-bit weights with an 8-bit scale per sixteen of them.
     Nvfp4,
 }
 
 impl Precision {
-    /// Bytes of an activation, and of a weight or gradient that is trained.
+    /// Bytes of an activation, and of a weight or gradient in training.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -196,19 +196,19 @@ impl Precision {
         }
     }
 
-    /// Bytes of a weight that is only read, while a model answers, and of a token's element on its way to an expert.
+    /// Bytes of a weight in inference, and of an element of a token sent to an expert.
     #[must_use]
     pub fn served_bytes(self) -> f64 {
         match self {
-            // (NVIDIA, cuDNN documentation, "Block Scaling": NVFP4.)
+            // NVIDIA, cuDNN documentation, "Block Scaling": NVFP4.
             Self::Nvfp4 => (4.0 + 8.0 / 16.0) / 8.0,
             Self::Fp8 => 1.0,
             other => other.bytes() as f64,
         }
     }
 
-    /// Bytes of the optimizer's state for a parameter: Adam's two moments, and a 32-bit copy of weights that are kept in
-    /// fewer (Rajbhandari et al., ZeRO, section 3.1: K = 12).
+    /// Bytes of optimizer states per parameter: Adam's two moments, and a 32-bit master weight if weights have lower
+    /// precision (Rajbhandari et al., ZeRO, section 3.1: K = 12).
     #[must_use]
     pub fn state_bytes(self) -> u64 {
         match self {
@@ -218,27 +218,27 @@ impl Precision {
     }
 }
 
-/// How a job's work is divided among ranks.
+/// Parallelization of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parallel {
-    /// The fastest division that fits the memory is looked for.
+    /// Search for the fastest degrees that fit the memory.
     Auto,
-    /// As given; no data-parallel degree means whatever is left of the ranks.
+    /// Fixed degrees.
     Given {
-        /// The degrees; that of data is `data`'s business.
+        /// Degrees, except the data-parallel one.
         degrees: Degrees,
-        /// The data-parallel degree, where it is given.
+        /// Data-parallel degree; if absent, computed from the remaining ranks.
         data: Option<u32>,
     },
 }
 
-/// What calls may be done by.
+/// Candidates for a job's collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Collectives {
-    /// What NCCL can run on plain buffers.
+    /// Strategies that NCCL can run on plain buffers.
     #[default]
     Library,
-    /// Whatever is fastest, one-sided transfers between symmetric buffers included.
+    /// The fastest of all strategies, including one-sided transfers between symmetric buffers.
     Any,
 }

@@ -1,17 +1,16 @@
-//! Where a job's ranks sit: which GPU of a candidate each rank has.
+//! Placement of a job's ranks on the GPUs of a candidate.
 //!
-//! No GPU has more than one rank; what may be chosen is who sits where. Schedulers and launchers have three ways to say so, and jobs
-//! have the same three:
+//! A GPU has at most one rank. Jobs specify the placement in one of three forms, as schedulers and launchers do:
 //!
-//! - `"block"` (the default): host by host, as `srun --distribution=block`, `mpirun --map-by slot` and `torchrun` place;
+//! - `"block"` (the default): host by host, as in `srun --distribution=block`, `mpirun --map-by slot` and `torchrun`;
 //! - `"cyclic"`: one rank to each host in turn, as `srun --distribution=cyclic` and `mpirun --map-by node` do;
-//! - the GPU of each rank, as `srun --distribution=arbitrary`, a rankfile of Open MPI and `CUDA_VISIBLE_DEVICES` list places:
-//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`. GPUs that are not named are
-//!   spares: they are paid for and do nothing, as eight of each rack of 72 in jobs of powers of two.
+//! - the GPU of each rank, as in `srun --distribution=arbitrary`, an Open MPI rankfile or `CUDA_VISIBLE_DEVICES`:
+//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`. Unnamed GPUs are
+//!   idle: they count for the cost but do no work, such as eight of each rack of 72 in jobs of power-of-two size.
 //!
-//! There is no file of its own for it: ranges say in a line what rankfiles need a line a rank for, and a job that stands in one file
-//! can be passed on. GPUs are numbered as the fabric numbers them, host by host from 0. `parallel.order` says something else: which
-//! ranks make a group. Both together say where groups are.
+//! There is no separate placement file: ranges are shorter than a rankfile, and the job remains a single file. GPUs are
+//! numbered as in the fabric, host by host from 0. `parallel.order` is independent: it decides which ranks form a
+//! group. Both together decide the GPUs of a group.
 
 use std::borrow::Cow;
 
@@ -20,22 +19,22 @@ use rustc_hash::FxHashMap;
 
 use super::{JobError, Places};
 
-/// More ranks than this are refused where they are listed.
+/// Largest number of ranks in a list.
 const MOST: usize = 1 << 20;
 
-/// Which GPU each rank has.
+/// GPU of each rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// As the fabric numbers them, host by host.
+    /// In the fabric's order, host by host.
     #[default]
     Block,
-    /// Hosts in turn; of each host its GPUs in order. Hosts that are full are passed over.
+    /// One GPU of each host in turn, in order within each host. Full hosts are skipped.
     Cyclic,
-    /// The number of each rank's GPU, all different.
+    /// GPU number of each rank, without duplicates.
     Listed(Vec<u32>),
 }
 
-/// A GPU of two ranks.
+/// Error: a GPU assigned to two ranks.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("placement: GPU {gpu} is that of rank {} and of rank {}: expected each once", .ranks[0], .ranks[1])]
 pub(crate) struct Twice {
@@ -43,15 +42,15 @@ pub(crate) struct Twice {
     pub ranks: [usize; 2],
 }
 
-/// What to do about a list that does not fit.
+/// Help text for a list that does not fit the candidate.
 const WHAT_THERE_IS: &str =
     "name GPUs that the candidate has, or take \"cyclic\" or \"block\", which suit candidates of any size";
 
 impl Placement {
-    /// Of different numbers.
+    /// Creates a list; the numbers must be distinct.
     ///
     /// # Errors
-    /// The first number that stands twice.
+    /// The first duplicate.
     pub(crate) fn listed(gpus: Vec<u32>) -> Result<Self, Twice> {
         let mut ranks = FxHashMap::default();
         for (rank, &gpu) in gpus.iter().enumerate() {
@@ -62,7 +61,7 @@ impl Placement {
         Ok(Self::Listed(gpus))
     }
 
-    /// Whether it is that of a job that says nothing, as far as can be told without a fabric.
+    /// Returns true if it equals the default placement, as far as that is known without a fabric.
     #[must_use]
     pub(crate) fn is_in_order(&self) -> bool {
         match self {
@@ -72,7 +71,7 @@ impl Placement {
         }
     }
 
-    /// How many of so many GPUs a list names, where it leaves some out.
+    /// Number of GPUs in a list, if it differs from `gpus`.
     #[must_use]
     pub(crate) fn named_of(&self, gpus: usize) -> Option<usize> {
         match self {
@@ -81,10 +80,10 @@ impl Placement {
         }
     }
 
-    /// The device of each rank on a fabric.
+    /// Returns the device of each rank on a fabric.
     ///
     /// # Errors
-    /// [`JobError`] at the placement: GPUs that the fabric has not.
+    /// [`JobError`] at the placement: GPUs that the fabric lacks.
     pub(crate) fn on<'f>(&self, fabric: &'f Fabric, places: &Places) -> Result<Cow<'f, [NodeId]>, JobError> {
         let gpus = fabric.gpus();
         let listed = match self {
@@ -108,14 +107,14 @@ impl Placement {
                 wrong(places.farthest.clone(), message)
             })
         };
-        // The farthest is the one whose place is known.
+        // Check the GPU with the largest number first: its source location is known.
         let farthest = listed.iter().enumerate().max_by_key(|one| one.1);
         farthest.map(device).transpose()?;
         listed.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 }
 
-/// As it is written; of lists as ranges.
+/// Job-file syntax; lists are written as ranges.
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -132,10 +131,11 @@ fn cyclic(fabric: &Fabric) -> Vec<NodeId> {
     (0..most).flat_map(|turn| hosts.iter().filter_map(move |host| host.get(turn)).copied()).collect()
 }
 
-/// Numbers as people write sets of them: `0-3,8`, `0-7:2`; all different or not. `one` says what they are numbers of.
+/// Parses a set of numbers in range notation: `0-3,8`, `0-7:2`. Duplicates are allowed. `one` is the noun used in
+/// errors.
 ///
 /// # Errors
-/// What is no number or range, or too many.
+/// Description of an invalid number or range, or of too many numbers.
 pub fn numbers(text: &str, one: &str) -> Result<Vec<u32>, String> {
     let mut found = Vec::new();
     for part in text.split(',') {
@@ -157,7 +157,7 @@ pub fn numbers(text: &str, one: &str) -> Result<Vec<u32>, String> {
     Ok(found)
 }
 
-/// The same back, in as few parts as going upwards in one step each gives.
+/// Formats numbers in range notation, greedily merging ascending runs of equal step.
 fn ranges(numbers: &[u32]) -> String {
     let mut parts = Vec::new();
     let mut rest = numbers;
@@ -166,7 +166,7 @@ fn ranges(numbers: &[u32]) -> String {
         let follows =
             |&(number, place): &(u32, u32)| step.is_some_and(|step| first.checked_add(step * place) == Some(number));
         let run = more.iter().copied().zip(1..).take_while(follows).count();
-        // Two numbers with others between are told as two.
+        // Two non-adjacent numbers are written separately.
         let run = if run == 1 && step != Some(1) { 0 } else { run };
         let last = first + step.unwrap_or(0) * run as u32;
         parts.push(match (run, step) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_sit_where_they_are_told() {
+    fn ranks_are_placed_as_specified() {
         let two = fabric(2);
         assert_eq!(placed(&Placement::Block, &two), Ok((0..16).collect()));
         let cyclic: Vec<u32> = (0..16).map(|rank| rank % 2 * 8 + rank / 2).collect();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_placements_are_rejected() {
         let one = fabric(1);
         let wrong = |text: &str| placed(&Placement::listed(numbers(text, "GPU").unwrap()).unwrap(), &one).unwrap_err();
         assert_eq!(wrong("0-8"), "placement: 9 ranks, and the candidate has 8 GPUs, 0 to 7");
@@ -222,13 +222,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_read_back(numbers in prop::collection::vec(0u32..40, 1..40)) {
+        fn formatted_ranges_parse_back(numbers in prop::collection::vec(0u32..40, 1..40)) {
             prop_assert_eq!(super::numbers(&ranges(&numbers), "GPU"), Ok(numbers));
         }
     }
 
     #[test]
-    fn ranges_are_short() {
+    fn ranges_are_formatted_compactly() {
         let text = |text: &str| ranges(&numbers(text, "GPU").unwrap());
         for as_is in ["0-7", "0-24:8,1-25:8", "0,8,1,9", "3,1,0", "0-3,8-11", "0,4,1,5"] {
             assert_eq!(text(as_is), as_is);

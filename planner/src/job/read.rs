@@ -1,7 +1,7 @@
-//! From the TOML of a job to a job: every value that cannot be is named with its line and column.
+//! Reader of job files (TOML). Errors have the line and column of the invalid value.
 //!
-//! All keys of all kinds are read alike; what only another kind has is then refused by name where it stands. What each kind
-//! makes of its own is in `read/training` and `read/serving`, what a model is made of in `read/model`.
+//! The keys of all kinds of jobs are parsed together; keys of another kind are then rejected at their location.
+//! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
 mod model;
 mod placement;
@@ -35,26 +35,27 @@ use super::{
 
 use crate::trace::Contents;
 
-/// What the TOML reader says, with its place.
+/// Converts an error of the TOML reader, with its source location.
 pub(crate) fn refused(origin: Origin<'_>, error: &toml::de::Error) -> JobError {
     let place = error.span().map_or_else(|| Place::of_source(origin.source), |bytes| origin.place(bytes));
     let message = error.message().trim().replace('\n', "; ");
     JobError { help: meant(&message), ..JobError::at(&place, message) }
 }
 
-/// The key or word that a message of serde's expected and that looks like the one it found: "unknown field `a`, expected `b` or `c`".
+/// Returns a suggestion from a serde message such as "unknown field `a`, expected `b` or `c`": the expected name most
+/// similar to the unknown one.
 fn meant(message: &str) -> Option<String> {
     let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
     let found = quoted.next()?;
     nearest(found, quoted.filter(|known| !known.is_empty()))
 }
 
-/// The known name that looks most like one that is not, as a question.
+/// Returns the known name most similar to an unknown one, as a question.
 pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     near_misses(found, known).first().map(|near| format!("did you mean `{near}`?"))
 }
 
-/// What is wrong with a name: it is shown in terminals, pages and pictures.
+/// Returns the problem of a name that cannot be shown in terminals, pages and pictures; `None` if it is valid.
 pub(crate) fn unnamed(name: &str) -> Option<&'static str> {
     match name {
         blank if blank.trim().is_empty() => Some("name: must not be empty"),
@@ -63,28 +64,28 @@ pub(crate) fn unnamed(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A number as people write it: of very large and very small ones not all digits.
+/// Formats a number; very large and very small ones in scientific notation.
 pub(crate) fn written(number: f64) -> String {
     let size = number.abs();
     if size >= 1e15 || (size > 0.0 && size < 1e-6) { format!("{number:e}") } else { number.to_string() }
 }
 
-/// Reads the keys of one job, without the `[[job]]` around them; `source` names the text in errors.
+/// Reads the keys of one job, without the enclosing `[[job]]`; `source` is the name used in errors.
 ///
 /// # Errors
-/// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be.
+/// [`JobError`] with line and column: invalid TOML, unknown keys, invalid values.
 pub fn read_job(text: &str, source: &str) -> Result<Job, JobError> {
     let origin = Origin::new(source, text);
     let read: JobText = toml::from_str(text).map_err(|error| refused(origin, &error))?;
     read.job(origin, origin.place(0..0), Beside::NOTHING)
 }
 
-/// A job as it is written.
+/// Keys of a job file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(crate) struct JobText {
     pub(crate) name: Spanned<String>,
-    /// Of a study, those that it runs on.
+    /// In a study: names of the candidates that the job runs on.
     pub(crate) candidates: Option<Spanned<Vec<Spanned<String>>>>,
     kind: Option<Spanned<String>>,
     model: Option<Spanned<ModelText>>,
@@ -95,7 +96,7 @@ pub(crate) struct JobText {
     collectives: Collectives,
     expert_skew: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
-    // Of training.
+    // Keys of training.
     global_batch: Option<Spanned<u64>>,
     micro_batch: Option<Spanned<u64>>,
     zero: Option<Spanned<u8>>,
@@ -114,7 +115,7 @@ pub(crate) struct JobText {
     tensor_overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
     processes: Option<Spanned<Processes>>,
-    // Of inference.
+    // Keys of inference.
     prompt_tokens: Option<Spanned<u64>>,
     output_tokens: Option<Spanned<u64>>,
     concurrency: Option<Spanned<serving::ConcurrencyText>>,
@@ -129,24 +130,24 @@ pub(crate) struct JobText {
     gpu_memory_utilization: Option<Spanned<f64>>,
     ttft_s: Option<Spanned<f64>>,
     tpot_s: Option<Spanned<f64>>,
-    // Of traces.
+    // Keys of traces.
     file: Option<Spanned<String>>,
     ranks: Option<Spanned<u64>>,
 }
 
-/// Finds what jobs name besides.
+/// Resolves files that jobs refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct Beside<'a> {
-    /// The files of a trace, by the name of the first.
+    /// Returns the files of a trace, given the name of the first.
     pub traces: &'a dyn Fn(&str) -> Result<Vec<Contents>, String>,
 }
 
 impl Beside<'_> {
-    /// Nothing: where a job stands alone.
+    /// Resolver for jobs without a study: every file is an error.
     pub const NOTHING: Self = Self { traces: &|name| Err(format!("`{name}` cannot be looked for here")) };
 }
 
-/// A key that only one kind has, and where it stands if it does.
+/// Key that only one kind of job has, and its span if present.
 type Own = (&'static str, Option<Range<usize>>);
 
 fn own<T>(name: &'static str, value: &Option<Spanned<T>>) -> Own {
@@ -218,11 +219,12 @@ impl<'de> Deserialize<'de> for ParallelText {
     }
 }
 
-/// The most of anything that is believed: products of a few of them stay whole numbers of 64 bits.
+/// Upper limit of counts, so that products of a few of them fit 64 bits.
 const MOST: u64 = 1 << 24;
 
 impl JobText {
-    /// The job, or what is wrong with it by itself; what a job leaves out has the place of the job.
+    /// Converts the keys to a job and validates it without a fabric. `place` is the location of the job, used for
+    /// absent keys.
     pub fn job(&self, origin: Origin<'_>, place: Place, beside: Beside<'_>) -> Result<Job, JobError> {
         let check = Checked { origin };
         let at = |bytes: Option<Range<usize>>| bytes.map_or_else(|| place.clone(), |bytes| origin.place(bytes));
@@ -267,7 +269,7 @@ impl JobText {
         Ok(job)
     }
 
-    /// Where it stands how much there is at once.
+    /// Returns the span of the batch size or concurrency.
     fn batch(&self) -> Range<usize> {
         let concurrency = self.concurrency.as_ref().map(Spanned::span);
         let all = self.global_batch.as_ref().or(self.requests.as_ref()).map(Spanned::span);
@@ -318,10 +320,10 @@ impl JobText {
     }
 }
 
-/// The most that is counted.
+/// Upper limit of large counts such as training tokens.
 const MOST_COUNTED: f64 = (1u64 << 62) as f64;
 
-/// Values with limits.
+/// Validation of values.
 #[derive(Clone, Copy)]
 struct Checked<'a> {
     origin: Origin<'a>,
@@ -332,7 +334,7 @@ impl Checked<'_> {
         JobError::at(&self.origin.place(bytes), message)
     }
 
-    /// Keys of another kind.
+    /// Rejects keys of another kind of job.
     fn refuse(self, kind: &str, other: &str, keys: &[Own]) -> Result<(), JobError> {
         match keys.iter().find_map(|(name, bytes)| Some((name, bytes.clone()?))) {
             None => Ok(()),
@@ -343,7 +345,7 @@ impl Checked<'_> {
         }
     }
 
-    /// A number within limits, or what counts where there is none.
+    /// Returns a number that must be within limits, or `absent` if there is none.
     fn within(
         self,
         name: &str,
@@ -361,7 +363,7 @@ impl Checked<'_> {
         }
     }
 
-    /// What must be given.
+    /// Returns a required value.
     fn needed<'v, T>(
         self,
         name: &str,
@@ -384,7 +386,7 @@ pub(crate) mod tests {
     use super::super::{Attention, FlashKernel, Layout, Overlap, Training, Zero};
     use super::*;
 
-    /// GPT-3 175B of arXiv 2205.05198, with the lines given in place of the same keys.
+    /// GPT-3 175B of arXiv 2205.05198; `lines` replaces its values of the same keys.
     pub(crate) fn text(lines: &str) -> String {
         let mut text = lines.to_owned();
         for (key, line) in [
@@ -413,7 +415,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn attention_is_one_kernel_by_word_or_by_version() {
+    fn flash_attention_accepts_booleans_and_versions() {
         let text = |said: &str| {
             format!(
                 "name = \"j\"\nglobal_batch = 8\nflash_attention = {said}\nmodel = {{ layers = 2, hidden = 64, heads = 4, vocab = 100, seq = 32 }}\nparallel = \"auto\"\n"
@@ -436,7 +438,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn every_training_key_is_read() {
         let job = job("kind = \"training\"\nprecision = \"fp8\"\nmicro_batch = 2\nzero = 1\nbucket_mb = 40\n\
                        gradient_bits = 8\nrecompute = \"full\"\nflash_attention = true\noverlap = false\n\
                        collectives = \"any\"\nexpert_skew = 1.5\nweight = 2\ntrain_tokens = 3e11\n\
@@ -458,7 +460,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_where_it_stands() {
+    fn invalid_training_jobs_are_rejected_with_location() {
         for (line, place, expected) in [
             ("globl_batch = 1", "job.toml:1:1", "unknown field"),
             ("micro_batch = 0", "job.toml:1:15", "from 1 to"),
@@ -532,7 +534,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn degrees_that_cannot_be_are_refused() {
+    fn invalid_degrees_are_rejected() {
         for (line, ranks, expected) in [
             ("parallel = { tp = 8, pp = 8, dp = 2 }", 64, "tp 8 × pp 8 × dp 2 is 128, and there are 64 ranks"),
             ("parallel = { tp = 8, pp = 8 }", 100, "is 64, and there are 100 ranks"),
@@ -559,7 +561,7 @@ pub(crate) mod tests {
         assert_eq!(help("parallel = { tp = 97 }", 97).as_deref(), Some("tp can be 96"));
         let kind = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
         assert_eq!(kind.help.as_deref(), Some("did you mean `inference`?"));
-        // What is left of the ranks is data parallel.
+        // The data-parallel degree defaults to the remaining ranks.
         let layout = Layout::given(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
         assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));
     }

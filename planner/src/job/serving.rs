@@ -1,8 +1,9 @@
-//! An inference job: requests that a model answers, as vLLM batches them.
+//! Inference jobs: a model serves requests with vLLM's continuous batching.
 //!
-//! So many requests are always in flight: where one is answered, the next comes. Or as many as memory and limits leave. Or so many are there
-//! at the start, and as many are in flight as the memory holds. Each brings its prompt, of which a part may be known already, and is
-//! answered token by token. Replicas (the data-parallel ranks) have equal parts of the requests.
+//! There are three kinds of load: a fixed concurrency, where each finished request is replaced; as many concurrent
+//! requests as memory and limits allow; or a batch of requests that are all present at the start, with as many
+//! concurrent as the memory holds. Each request has a prompt, part of which may be in the prefix cache, and generates
+//! its output token by token. Replicas (the data-parallel ranks) have equal shares of the requests.
 
 use std::ops::Deref;
 
@@ -12,62 +13,62 @@ use serde::Deserialize;
 use super::cache::fitting;
 use super::{Collectives, Layout, Memories, Model, Parallel, Placement, Places, Precision, Tier};
 
-/// A model that answers requests.
+/// Inference job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Serving {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What answers; its `seq` is the longest that prompt and answer may be together.
+    /// Model; its `seq` is the largest sum of prompt and output tokens.
     pub model: Model,
-    /// What matrix products are computed in, and weights are kept in; activations are kept in 16 bits at least.
+    /// Precision of GEMMs and weights; activations have at least 16 bits.
     pub precision: Precision,
-    /// Tokens of a prompt.
+    /// Prompt tokens of a request.
     pub prompt_tokens: u64,
-    /// Tokens of an answer, the first included.
+    /// Output tokens of a request, including the first.
     pub output_tokens: u64,
-    /// How requests come.
+    /// Arrival of requests.
     pub arrivals: Arrivals,
-    /// Tokens of a step of a replica at most: vLLM's `max_num_batched_tokens`.
+    /// Limit on the tokens of a step of a replica: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
-    /// The part of a prompt whose keys and values are there already, 0 to 1.
+    /// Share of a prompt in the prefix cache, 0 to 1.
     pub prefix_hit: f64,
-    /// What keys and values are kept in.
+    /// Precision of the KV cache.
     pub kv_precision: KvPrecision,
-    /// Where they are kept.
+    /// Memory tier of the KV cache.
     pub kv_tier: Tier,
-    /// Bytes of keys and values of a token in all layers, where they are compressed; then every tensor-parallel rank has
-    /// all of them. Absent: those of the model's heads.
+    /// KV-cache bytes of a token in all layers, for a compressed cache that every tensor-parallel rank has in full.
+    /// `None` derives them from the model's heads.
     pub kv_bytes_per_token: Option<u64>,
-    /// Second copies of experts, so that all divide by the ranks that share them: vLLM's `num_redundant_experts`.
+    /// Redundant copies of experts, so that `ep` divides the total: vLLM's `num_redundant_experts`.
     pub redundant_experts: u64,
-    /// The part of a GPU's memory that may be filled, over 0 to 1: vLLM's `gpu_memory_utilization`.
+    /// Share of a GPU's memory that may be filled, above 0 up to 1: vLLM's `gpu_memory_utilization`.
     pub memory_share: f64,
-    /// How the work is divided.
+    /// Parallelization.
     pub parallel: Parallel,
-    /// Which GPU each rank has.
+    /// Placement of ranks on GPUs.
     pub placement: Placement,
-    /// What calls may be done by.
+    /// Candidates for its collectives.
     pub collectives: Collectives,
-    /// The load of the rank with the fullest experts over the mean, 1 or more; [`Layout::fullest`] says how much of it there can be.
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::fullest`] limits it.
     pub skew: f64,
-    /// What must be kept to.
+    /// SLO limits.
     pub limits: Limits,
-    /// What the job counts for among others, over 0.
+    /// Weight among several jobs, above 0.
     pub weight: f64,
-    /// Where it stands.
+    /// Source locations.
     pub places: Places,
 }
 
 impl Serving {
-    /// vLLM's `max_num_batched_tokens` of its server on GPUs of 70 GiB and more (`vllm/engine/arg_utils.py`).
+    /// Default of `max_num_batched_tokens` in vLLM's server on GPUs with 70 GiB or more (`vllm/engine/arg_utils.py`).
     pub const MAX_BATCHED_TOKENS: u64 = 8192;
-    /// vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
+    /// Default of vLLM's `gpu_memory_utilization` (`vllm/config/cache.py`).
     pub const MEMORY_SHARE: f64 = 0.9;
-    /// vLLM's `max_num_seqs` on GPUs of 70 GiB and more, the A100 aside (`vllm/engine/arg_utils.py`).
+    /// Default of vLLM's `max_num_seqs` on GPUs with 70 GiB or more, except the A100 (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// The job with the requests that are in flight on GPUs of so much memory, where it does not say how many: as many as that holds, at
-    /// least one, whatever limits say.
+    /// Returns the job with its number of concurrent requests. If the job does not fix it, it is as many as memory and
+    /// limits allow, but at least one.
     #[must_use]
     pub fn filled(&self, layout: &Layout, memories: Option<Memories>) -> Loaded<'_> {
         let filled = |most: u64, at_once: u64| {
@@ -82,54 +83,55 @@ impl Serving {
         Loaded { job: self, in_flight }
     }
 
-    /// Tokens of a prompt that must be computed: at least the last, whose answer is the first token (as vLLM does).
+    /// Prompt tokens to compute: at least the last, which yields the first output token (as in vLLM).
     #[must_use]
     pub fn new_tokens(&self) -> u64 {
         let known = (self.prompt_tokens as f64 * self.prefix_hit).floor() as u64;
         (self.prompt_tokens - known.min(self.prompt_tokens)).max(1)
     }
 
-    /// Tokens of a request whose keys and values are kept when it ends.
+    /// Tokens of a request in the KV cache when it ends.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens + self.output_tokens
     }
 
-    /// Experts of a layer and their second copies.
+    /// Experts of a layer, including redundant copies.
     #[must_use]
     pub fn expert_slots(&self) -> u64 {
         self.model.experts + self.redundant_experts
     }
 }
 
-/// How requests come.
+/// Arrival of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// The next where one is answered; their beginnings have spread over time.
+    /// Fixed concurrency: each finished request is replaced, and start times are spread over time.
     OneByOne {
-        /// Those in flight, on all replicas together.
+        /// Concurrent requests of all replicas.
         concurrency: u64,
     },
-    /// The same with as many in flight as the memory holds and the limits leave.
+    /// Variant of [`Self::OneByOne`] with as many concurrent requests as memory and limits allow.
     AsMany {
-        /// Those of a replica, at most: vLLM's `max_num_seqs`.
+        /// Limit per replica: vLLM's `max_num_seqs`.
         at_once: u64,
     },
-    /// All are there at the start, and equally long: those in flight begin together, and those that follow them do, too.
+    /// Batch: all requests are present at the start and have equal length. Concurrent requests start together, and so
+    /// do their successors.
     Together {
-        /// All of them.
+        /// Number of requests.
         requests: u64,
-        /// Those of a replica that are in flight, at most: vLLM's `max_num_seqs`.
+        /// Limit on concurrent requests per replica: vLLM's `max_num_seqs`.
         at_once: u64,
     },
 }
 
-/// A job and its requests in flight.
+/// Job with its number of concurrent requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded<'a> {
     /// The job.
     pub job: &'a Serving,
-    /// On all replicas together.
+    /// Concurrent requests of all replicas.
     pub in_flight: u64,
 }
 
@@ -141,7 +143,7 @@ impl Deref for Loaded<'_> {
     }
 }
 
-/// What keys and values are kept in.
+/// Precision of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KvPrecision {
@@ -150,14 +152,14 @@ pub enum KvPrecision {
     /// 16 bits.
     #[default]
     Bf16,
-    /// 16 bits, IEEE's.
+    /// 16 bits, IEEE half precision.
     Fp16,
     /// 8 bits.
     Fp8,
 }
 
 impl KvPrecision {
-    /// Bytes of a key's or value's element.
+    /// Bytes of an element of a key or value.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -168,11 +170,11 @@ impl KvPrecision {
     }
 }
 
-/// What an answer may take at most; absent: anything.
+/// SLO limits of a request; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// To its first token.
+    /// Time to first token.
     pub ttft: Option<Picos>,
-    /// For each token after it.
+    /// Time per output token after the first.
     pub tpot: Option<Picos>,
 }

@@ -1,17 +1,18 @@
-//! What data-parallel ranks divide among them, for how long they have the whole of it, and how much of it goes into a call.
+//! Sharding of data-parallel states: what is sharded, how long weights stay gathered, and the size of gradient buckets.
 //!
-//! Stages after Rajbhandari et al. (ZeRO, arXiv 1910.02054). How long weights stay gathered and when gradients are divided is a
-//! choice that memory pays and bytes gain, or the other way round, so both read it here. Left to itself a job does what PyTorch does:
-//! without stages of layers every micro-batch gathers weights for each pass and divides its gradients; with stages weights are
-//! gathered once a step (torchtitan's default: `reshard_after_forward = not pp_enabled`) and gradients are added up whole until the
-//! last backward pass of a stretch, behind which they are reduced (`torch/distributed/pipelining/stage.py`:
-//! `backward_maybe_with_nosync`). So does Llama 3 (arXiv 2407.21783, section 3.3.2). What is left of ZeRO's stages 2 and 3 then are the
-//! bytes and the memory of stage 1.
+//! Stages follow Rajbhandari et al. (ZeRO, arXiv 1910.02054). How long weights stay gathered and when gradients are
+//! sharded trades memory against traffic; both computations use this module. Defaults are PyTorch's. Without pipeline
+//! stages, every micro-batch gathers weights for each pass and shards its gradients. With pipeline stages, weights are
+//! gathered once per step (torchtitan's default: `reshard_after_forward = not pp_enabled`), and gradients are
+//! accumulated unsharded until the last backward pass of a model chunk, after which they are reduced
+//! (`torch/distributed/pipelining/stage.py`: `backward_maybe_with_nosync`). Llama 3 does the same (arXiv 2407.21783,
+//! section 3.3.2). ZeRO stages 2 and 3 then have the traffic and the memory of stage 1.
 //!
-//! Copies may be spread over some of the ranks only ([`Training::shard`]): groups of so many neighbours have one in parts, and those
-//! that have the same part add up their gradients besides. PyTorch calls it hybrid sharding (`ShardingStrategy.HYBRID_SHARD`; Zhao et
-//! al., arXiv 2304.11277, section 3.2.2), torchtitan `data_parallel_shard_degree`, Megatron Core counts the groups
-//! (`--num-distributed-optimizer-instances`), and so does MiCS (Zhang et al., arXiv 2205.00119).
+//! Hybrid sharding ([`Training::shard`]) shards a replica over some of the ranks only: groups of neighbouring ranks
+//! have one replica each, and ranks with the same shard all-reduce their gradients in addition. PyTorch calls it
+//! `ShardingStrategy.HYBRID_SHARD` (Zhao et al., arXiv 2304.11277, section 3.2.2), torchtitan
+//! `data_parallel_shard_degree`. Megatron Core specifies the number of groups
+//! (`--num-distributed-optimizer-instances`), as does MiCS (Zhang et al., arXiv 2205.00119).
 
 use fabricast_topologies::Bytes;
 use serde::Deserialize;
@@ -20,69 +21,71 @@ use super::layout::Degrees;
 use super::memory::of_rank;
 use super::{Dimension, JobError, Layout, Training};
 
-/// Bytes of gradients that PyTorch's DistributedDataParallel reduces together (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
+/// Bucket size of PyTorch's DistributedDataParallel, in bytes (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
 const DDP_BUCKET: u64 = 25 << 20;
 
-/// Parameters whose gradients Megatron Core reduces together, at least, and so many for each data-parallel rank, since buckets that
-/// many ranks divide take the longer to begin (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
+/// Minimum bucket size of Megatron Core, and its size per data-parallel rank, in parameters. Buckets grow with the
+/// ranks because their start-up latency does (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
 const MEGATRON_BUCKET: u64 = 40_000_000;
 const MEGATRON_BUCKET_OF_RANK: u64 = 1_000_000;
 
-/// What data-parallel ranks divide among them instead of each keeping a copy (Rajbhandari et al., ZeRO).
+/// States that data-parallel ranks shard instead of replicating them (Rajbhandari et al., ZeRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zero {
-    /// Nothing: plain data parallelism.
+    /// None: plain data parallelism.
     #[default]
     None,
-    /// The optimizer's state.
+    /// Optimizer states.
     Optimizer,
-    /// Gradients too.
+    /// Additionally gradients.
     Gradients,
-    /// Weights too: ZeRO-3, or FSDP with full sharding.
+    /// Additionally weights: ZeRO-3, or FSDP with full sharding.
     Weights,
 }
 
-/// Whether weights that were gathered for a forward pass are given away after it (FSDP's `reshard_after_forward`).
+/// Time at which gathered weights are released (FSDP's `reshard_after_forward`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reshard {
-    /// They are, and gathered again for the backward pass.
+    /// After the forward pass; the backward pass gathers them again.
     AfterForward,
-    /// They stay for the backward pass; with stages of layers, between whose passes others come, until the last of the step.
+    /// After the backward pass; with pipeline stages, whose passes interleave, after the last one of the step.
     AfterBackward,
 }
 
-/// What gradients of several micro-batches are added up in.
+/// Accumulation of gradients over several micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accumulate {
-    /// In each rank's part: every micro-batch reduces its gradients.
+    /// Sharded: every micro-batch reduces its gradients.
     Shards,
-    /// In whole gradients on every rank (FSDP's `no_sync`), reduced behind the last micro-batch.
+    /// Unsharded on every rank (FSDP's `no_sync`), reduced after the last micro-batch.
     Whole,
 }
 
-/// How what is reduced within groups that have a copy in parts, and what is added up among these groups, follow each other.
+/// Streams of the gradient reductions within and between the replicas of hybrid sharding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Streams {
-    /// One after the other.
+    /// One stream: the two reductions are sequential.
     One,
-    /// Each in its own row: what one layer adds up among groups travels beside what the next reduces within them.
+    /// Two streams: the all-reduce of one layer between replicas overlaps with the next layer's reduce-scatter within
+    /// them.
     OneEach,
 }
 
-/// For how long a rank has whole weights.
+/// Period for which a rank holds gathered weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gathered {
-    /// For a pass of a layer: gathered for each.
+    /// One pass of a layer; gathered for each pass.
     Pass,
-    /// From a micro-batch's forward pass to its backward pass: gathered once for each micro-batch.
+    /// From a micro-batch's forward pass to its backward pass; gathered once per micro-batch.
     MicroBatch,
-    /// For the step, or always: gathered once, after the optimizer.
+    /// The whole step; gathered once, after the optimizer.
     Step,
 }
 
 impl Training {
-    /// Ranks that a copy of the states is spread over, with such degrees; `None`: all that hold copies.
+    /// Returns the number of ranks over which a replica is sharded for these degrees; `None` for all ranks that hold
+    /// replicas.
     pub(super) fn shard_of(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
         let Some(shard) = self.shard else { return Ok(None) };
         let refused = |message: String| Err(JobError::at(&self.places.shard, format!("shard: {message}")));
@@ -100,8 +103,9 @@ impl Training {
         Ok(Some(shard).filter(|&shard| shard < copies))
     }
 
-    /// FSDP has a stream of its own for what it adds up among groups (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`,
-    /// torch/distributed/fsdp/_fully_shard); Megatron Core has one for both (`communication_stream`, param_and_grad_buffer.py).
+    /// Streams of the software that the job models: FSDP has a separate stream for the all-reduce between replicas
+    /// (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`, torch/distributed/fsdp/_fully_shard).
+    /// Megatron Core has one for both (`communication_stream`, param_and_grad_buffer.py).
     #[must_use]
     pub fn streams(&self) -> Streams {
         match self.zero {
@@ -110,7 +114,7 @@ impl Training {
         }
     }
 
-    /// For how long ranks of a layout have whole weights.
+    /// Period for which ranks of a layout hold gathered weights.
     #[must_use]
     pub fn gathered(&self, layout: &Layout) -> Gathered {
         let stages = layout.degrees.pipeline > 1;
@@ -123,7 +127,7 @@ impl Training {
         }
     }
 
-    /// What ranks of a layout add gradients up in.
+    /// Accumulation of gradients on ranks of a layout.
     #[must_use]
     pub fn accumulated(&self, layout: &Layout) -> Accumulate {
         match (self.zero, self.accumulate) {
@@ -134,9 +138,8 @@ impl Training {
         }
     }
 
-    /// Bytes of gradients, as they are kept, that go into a call. Left to itself a job does what its software does: plain copies
-    /// are PyTorch's DistributedDataParallel; FSDP reduces a layer's together; what else is divided is Megatron Core's, which fills
-    /// larger buckets.
+    /// Bucket size in bytes of stored gradients. The default is that of the software: PyTorch's DistributedDataParallel
+    /// for pure data parallelism, one layer for FSDP, and Megatron Core's larger buckets otherwise.
     #[must_use]
     pub fn bucket(&self, layout: &Layout) -> Bytes {
         let parameters = match (self.bucket_mb, self.zero) {
@@ -151,15 +154,15 @@ impl Training {
         Bytes(parameters.saturating_mul(self.gradient_bytes()))
     }
 
-    /// Bytes of a gradient that is kept: those of the precision, or of what it travels in where that is more
-    /// (`gradient_bits = 32`: added up in 32 bits, as Megatron-LM's `--accumulate-allreduce-grads-in-fp32`).
+    /// Bytes of a stored gradient: those of the precision, or of the communicated type if larger (`gradient_bits = 32`:
+    /// accumulation in 32 bits, as in Megatron-LM's `--accumulate-allreduce-grads-in-fp32`).
     #[must_use]
     pub fn gradient_bytes(&self) -> u64 {
         self.precision.bytes().max(u64::from(self.gradient_bits.div_ceil(8)))
     }
 }
 
-/// Parameters of a bucket of Megatron Core's.
+/// Bucket size of Megatron Core in parameters.
 fn megatron_bucket(layout: &Layout) -> u64 {
     let ranks = u64::from(layout.size(Dimension::Data)) * u64::from(layout.size(Dimension::Replica));
     MEGATRON_BUCKET.max(MEGATRON_BUCKET_OF_RANK.saturating_mul(ranks))
@@ -174,17 +177,17 @@ mod tests {
     use super::super::{Phase, footprint, read_job, traffic};
     use super::*;
 
-    /// Some of the groups of a dimension.
+    /// Groups of a dimension.
     fn groups(job: &Training, ranks: u32, dimension: Dimension) -> Vec<Vec<u32>> {
         Layout::given(job, ranks).unwrap().unwrap().groups(dimension)
     }
 
     #[test]
-    fn a_copy_is_spread_over_neighbours() {
+    fn replicas_are_sharded_over_neighbouring_ranks() {
         let dense = job("global_batch = 64\nzero = 3\nshard = 4\nparallel = { tp = 2, cp = 2, dp = 4 }\n");
         assert_eq!(groups(&dense, 16, Dimension::Data)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
         assert_eq!(groups(&dense, 16, Dimension::Replica)[..3], [[0, 8], [1, 9], [2, 10]]);
-        // Experts have fewer copies, in as many groups.
+        // Experts have fewer replicas, in as many groups.
         let of = |ep: u32| {
             job(&format!(
                 "zero = 1\nshard = 4\nparallel = {{ dp = 16, ep = {ep} }}\n\
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_cannot_be_are_named_where_they_stand() {
+    fn invalid_shards_are_rejected_with_location() {
         for (lines, place, expected) in [
             ("shard = 0\nzero = 3", "job.toml:1:9", "shard: 0 ranks hold nothing: expected 2 or more"),
             ("zero = 3\nshard = 1", "job.toml:2:9", "or zero = 0 without shard"),
@@ -230,10 +233,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// States are those of the ranks of one copy. Within its group a rank says what it would of so many ranks alone; with those
-        /// that have the same part it adds up its part of all gradients that it reduced.
+        /// States are those of the ranks of one replica. Calls within its group are those of a job on these ranks
+        /// alone. Ranks with the same shard all-reduce their shard of every reduced gradient.
         #[test]
-        fn shards_hold_and_move_the_closed_form(
+        fn hybrid_sharding_matches_closed_form(
             part in 1u32..4, groups in 1u32..4, cp in 0u32..2, zero in 1u32..4, bits in prop::sample::select(vec![16u64, 32]),
             whole in any::<bool>(), experts in any::<bool>(),
         ) {
@@ -262,13 +265,13 @@ mod tests {
                 prop_assert_eq!(among.bytes, Bytes(reduced.bytes.0.div_ceil(u64::from(shard))));
                 prop_assert!(matches!(among.phase, Phase::Gradients | Phase::LayerGradients));
             }
-            // Spread over all, it is what it is without a shard.
+            // Sharding over all ranks equals no `shard`.
             let (all, every) = (of(&format!("shard = {copies}\n"), copies), of("", copies));
             prop_assert_eq!(all, every);
         }
     }
 
-    /// What a job of 96 layers of 4,096 on so many GPUs, divided so, puts into a call.
+    /// Returns the bucket size of a job with 96 layers of hidden size 4,096.
     fn bucket(lines: &str, parallel: &str, ranks: u32) -> u64 {
         let job = job(&format!(
             "global_batch = 4096\n{lines}\nparallel = {{ {parallel} }}\n\
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_those_of_the_software_that_divides_so() {
+    fn default_buckets_match_the_software() {
         let mib = 1 << 20;
         assert_eq!(bucket("", "tp = 1, pp = 1", 64), 25 * mib);
         assert_eq!(bucket("bucket_mb = 7\nzero = 1", "tp = 2, pp = 1", 64), 7 * mib);
@@ -293,7 +296,7 @@ mod tests {
         assert_eq!(bucket("zero = 1", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
         assert_eq!(bucket("zero = 1\nshard = 8", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
         assert_eq!(bucket("zero = 1\ngradient_bits = 32", "tp = 1, pp = 1", 16), 4 * 40_000_000);
-        // Weights of four projections and of two products, with what norms and biases have beside them.
+        // Weights of four projections and two feed-forward matrices; norms and biases are small.
         let layer = 2 * (4 * 4096 * 4096 + 2 * 4096 * 16_384);
         assert!((layer..layer + layer / 1000).contains(&bucket("zero = 3", "tp = 1, pp = 1", 16)));
     }

@@ -1,23 +1,23 @@
-//! Memory that a GPU can keep things in.
+//! Memory tiers of a GPU.
 
 use serde::Deserialize;
 
-/// Where keys and values, or the state of an optimizer, are kept.
+/// Memory tier of the KV cache or of optimizer states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// In the GPU's own memory.
+    /// The GPU's own memory.
     #[default]
     Hbm,
-    /// In another GPU's, which has the same to keep: read over the fabric, and no room is gained.
+    /// Memory of another GPU with the same amount of data: read over the fabric, without a gain in capacity.
     Peer,
-    /// In the memory of the CPU next to it (Grace's, over NVLink-C2C; others', over PCIe), which those next to it share;
-    /// where a fabric does not state how much there is, it is taken to be enough.
+    /// Memory of the attached CPU (Grace over NVLink-C2C, others over PCIe), shared by its GPUs. Unlimited if the
+    /// fabric does not state its size.
     Host,
 }
 
 impl Tier {
-    /// As it is written.
+    /// Name in job files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,26 +1,26 @@
-//! A job that was written down: a trace, timed as it stands.
+//! Trace jobs: replay of a recorded trace.
 //!
-//! Its ranks are those of the trace, and its kernels take what the trace says, on every machine: what differs are calls. A machine with
-//! fewer GPUs cannot run it; on one with more the rest have nothing to do.
+//! Ranks and kernel times are those of the trace on every machine; only collectives differ. A machine with fewer GPUs
+//! cannot run the job; on a larger one the remaining GPUs are idle.
 
 use std::sync::Arc;
 
 use super::{Collectives, Places};
 use crate::trace::Trace;
 
-/// A job from a trace.
+/// Job that replays a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traced {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The file as the study names it.
+    /// File name as given in the study.
     pub file: String,
-    /// What happens.
+    /// Recorded events.
     pub trace: Arc<Trace>,
-    /// What calls may be done by.
+    /// Candidates for its collectives.
     pub collectives: Collectives,
-    /// What the job counts for among others, over 0.
+    /// Weight among several jobs, above 0.
     pub weight: f64,
-    /// Where it stands.
+    /// Source locations.
     pub places: Places,
 }

@@ -1,15 +1,19 @@
-//! What each group of ranks says to each other in a step: collectives, their bytes and how often.
+//! Collectives of each group of ranks in a training step, with their sizes and counts.
 //!
-//! Bytes are those of nccl-tests (the larger buffer). Tensor parallelism after Shoeybi et al. (arXiv 1909.08053): two
-//! all_reduces of a layer's activations forward and two backward, which a divided sequence turns into as many all_gathers
-//! and reduce_scatters (Korthikanti et al.; the further gather that it needs backward hides behind the product of the
-//! weights' gradients, and is left out). Experts after Lepikhin et al. (arXiv 2006.16668): tokens go out and come back,
-//! forward and backward. Sequences divided among ranks pass keys and values round a ring (Liu et al., arXiv 2310.01889).
-//! ZeRO as its authors count it: what an all_reduce was is a reduce_scatter and an all_gather; of the weights' stage an
-//! all_gather in each direction and a reduce_scatter; all three once a step where whole weights and gradients are kept for it
-//! (job/sharding). Where a copy is spread over some ranks only, these do so among themselves, and each rank's part of the gradients
-//! goes through an all_reduce among those that have the same part (`torch/distributed/fsdp/_runtime_utils.py`,
-//! `_reduce_grad` of hybrid strategies).
+//! Sizes are those of nccl-tests (the larger buffer).
+//!
+//! Tensor parallelism follows Shoeybi et al. (arXiv 1909.08053): two all_reduces of a layer's activations forward and
+//! two backward. Sequence parallelism replaces them by as many all_gathers and reduce_scatters (Korthikanti et al.).
+//! The additional gather of its backward pass is hidden behind the GEMM of the weight gradients and is omitted.
+//!
+//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward. Context
+//! parallelism passes keys and values around a ring (Liu et al., arXiv 2310.01889).
+//!
+//! ZeRO is counted as by its authors: a reduce_scatter and an all_gather replace an all_reduce; with sharded weights
+//! there is an all_gather in each direction and a reduce_scatter; all three happen once per step if gathered weights
+//! and unsharded gradients are retained for it (job/sharding). With hybrid sharding these calls are within a replica's
+//! ranks, and an all_reduce among ranks with the same shard follows for each shard of the gradients
+//! (`torch/distributed/fsdp/_runtime_utils.py`, `_reduce_grad` of hybrid strategies).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -18,35 +22,36 @@ use super::layout::Sequence;
 use super::memory::{of_rank, words};
 use super::{Accumulate, Dimension, Gathered, Layout, Training, Zero};
 
-/// When calls happen.
+/// Phase of a step in which a call happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// In the forward pass of each layer, of each micro-batch.
+    /// Forward pass of each layer, per micro-batch.
     LayerForward,
-    /// In the backward pass of each layer, of each micro-batch, recomputation included.
+    /// Backward pass of each layer, per micro-batch, including recomputation.
     LayerBackward,
-    /// Before the first layer, of each micro-batch.
+    /// Before the first layer, per micro-batch: embedding.
     Words,
-    /// After the last layer, backward, of each micro-batch.
+    /// Backward pass of the logits after the last layer, per micro-batch.
     Logits,
-    /// Between two stretches of layers on different stages, of each micro-batch, either way.
+    /// Pipeline point-to-point transfer between model chunks on different stages, per micro-batch, in each direction.
     HandOff,
-    /// Weights before each layer, forward, of each micro-batch.
+    /// Weights before the forward pass of each layer, per micro-batch.
     WeightsForward,
-    /// Weights before each layer, backward, of each micro-batch.
+    /// Weights before the backward pass of each layer, per micro-batch.
     WeightsBackward,
-    /// Gradients after each layer, of each micro-batch.
+    /// Gradients after each layer, per micro-batch.
     LayerGradients,
-    /// Gradients once a step.
+    /// Gradients once per step.
     Gradients,
-    /// Gradients of words whose matrix both ends of a pipeline have a copy of, once a step, after all others.
+    /// Gradients of the tied embedding, between the first and the last pipeline stage, once per step after all other
+    /// gradients.
     WordGradients,
-    /// Weights once a step, after the optimizer.
+    /// Weights once per step, after the optimizer.
     Updated,
 }
 
 impl Phase {
-    /// As it is written.
+    /// Name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,30 +70,30 @@ impl Phase {
     }
 }
 
-/// A call of the groups of a dimension, all at once.
+/// Call that all groups of a dimension make concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupCall {
-    /// When.
+    /// Phase.
     pub phase: Phase,
-    /// Among whom.
+    /// Dimension whose groups call it.
     pub dimension: Dimension,
-    /// What.
+    /// Collective.
     pub collective: Collective,
-    /// Its size; of gradients once a step that of all buckets together.
+    /// Message size; for gradients once per step, the total of all buckets.
     pub bytes: Bytes,
-    /// How often, each time the phase comes.
+    /// Number of calls each time the phase occurs.
     pub count: u64,
 }
 
 impl GroupCall {
-    /// Whether stages hand over to each other, in messages each its own way.
+    /// Returns true for pipeline point-to-point transfers between stages.
     #[must_use]
     pub fn is_between_stages(&self) -> bool {
         self.phase == Phase::HandOff && self.dimension == Dimension::Pipeline
     }
 }
 
-/// All calls of a step. Groups of one rank say nothing.
+/// Returns all calls of a step. Groups of one rank make none.
 #[must_use]
 pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     let mut calls = Vec::new();
@@ -100,19 +105,19 @@ pub fn traffic(job: &Training, layout: &Layout) -> Vec<GroupCall> {
     calls
 }
 
-/// Bytes of a micro-batch's activations between layers, on a rank that does all of its tokens.
+/// Bytes of a micro-batch's activations between layers, on a rank that processes all of its tokens.
 pub(crate) fn activations(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.micro_batch * job.model.seq / u64::from(layout.degrees.context) * job.model.hidden
 }
 
-/// Bytes of the tokens of a micro-batch that come to the experts of the fullest ranks of a tensor group, together.
+/// Total bytes of a micro-batch's tokens routed to the experts of the most loaded tensor group.
 fn routed(job: &Training, layout: &Layout) -> u64 {
     job.precision.bytes() * job.routed(layout) * job.model.hidden
 }
 
 fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let whole = activations(job, layout);
-    // A recomputed layer is done forward once more.
+    // Recomputation repeats the forward pass of a layer.
     let backward = if job.recompute.is_of_layers() { 2 } else { 1 };
     for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
         let mut add = |dimension, collective, bytes, count| {
@@ -127,7 +132,7 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 add(Dimension::Tensor, Collective::ReduceScatter, whole, parts - reduced);
                 add(Dimension::Tensor, Collective::AllGather, bytes, gathered);
                 add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
-                // What came to experts that ranks divide.
+                // Tokens routed to experts whose matrices tensor-parallel ranks divide.
                 let (came, divided) = (routed(job, layout), u64::from(layout.gathers_routed(&job.model)) * times);
                 add(Dimension::Tensor, Collective::AllGather, came, divided);
                 add(Dimension::Tensor, Collective::ReduceScatter, came, divided);
@@ -142,7 +147,7 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 2 * times,
             );
         }
-        // Keys and values forward; backward they come by again with their gradients.
+        // Keys and values in the forward pass; the backward pass sends them again, together with their gradients.
         let model = job.model.held_by(layout.degrees.tensor);
         let width = model.key_width() + model.value_width();
         let kv = whole / model.hidden * width / u64::from(layout.degrees.tensor);
@@ -152,13 +157,14 @@ fn layers(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
-/// Where keys and values are compressed and sequences divided, ranks make short vectors of their own tokens and gather those before
-/// attention, not the tokens (Megatron Core, `MLASelfAttention`); queries that are made of tokens at once still need these.
+/// Gathers of latent vectors. With latent attention and sequence parallelism, ranks compute latent vectors of their own
+/// tokens and gather these instead of the tokens before attention (Megatron Core, `MLASelfAttention`). Queries without
+/// a latent vector still need the tokens.
 struct Short {
     bytes: u64,
-    /// How often they are gathered in a pass of a layer.
+    /// Number of gathers in a pass of a layer.
     gathered: u64,
-    /// How often their gradients are reduced.
+    /// Number of reductions of their gradients.
     reduced: u64,
 }
 
@@ -180,15 +186,15 @@ fn ends(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let mut add = |phase, dimension, collective, bytes| {
         calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
     };
-    // Each rank knows a part of the words.
+    // Each rank has a part of the vocabulary.
     let word_sum = match layout.degrees.sequence {
         Sequence::Whole => Collective::AllReduce,
         Sequence::Divided => Collective::ReduceScatter,
     };
     add(Phase::Words, Dimension::Tensor, word_sum, whole);
     add(Phase::Logits, Dimension::Tensor, word_sum, whole);
-    // Each tensor-parallel rank hands over its part; where the sequence is whole, the others' are gathered at once
-    // (Narayanan et al., section 4.1).
+    // Each tensor-parallel rank sends its part. Without sequence parallelism the receivers gather the other parts
+    // immediately (Narayanan et al., section 4.1).
     add(Phase::HandOff, Dimension::Pipeline, Collective::SendRecv, whole / tensor);
     if layout.degrees.sequence == Sequence::Whole && layout.degrees.pipeline > 1 {
         add(Phase::HandOff, Dimension::Tensor, Collective::AllGather, whole);
@@ -238,8 +244,8 @@ fn copies(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     }
 }
 
-/// What both ends of a pipeline add up of the matrix in which words are looked up and with which they are scored: whole, or the part of
-/// it that a rank keeps of gradients (Megatron Core, `_allreduce_word_embedding_grads`).
+/// All_reduce of the tied embedding's gradients between first and last stage: all of them, or the shard that a rank
+/// stores (Megatron Core, `_allreduce_word_embedding_grads`).
 fn shared_words(job: &Training, layout: &Layout) -> Option<GroupCall> {
     let of_rank = job.model.scoring_parameters().div_ceil(layout.degrees.tensor.into());
     let kept_by = match job.accumulated(layout) {
@@ -259,7 +265,7 @@ mod tests {
     use super::super::read::tests::{job, text, trained};
     use super::*;
 
-    /// Bytes that a rank's groups of a dimension move in a step, times as often as the phase comes.
+    /// Bytes per step that the groups of a dimension communicate on a rank, over all occurrences of each phase.
     fn bytes(job: &Training, layout: &Layout, dimension: Dimension) -> u64 {
         let layers = job.model.layers / u64::from(layout.degrees.pipeline);
         let micro = layout.micro_batches(job);
@@ -276,10 +282,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// 8 b s h bytes for each layer and micro-batch of tensor parallelism (16-bit activations: two calls each way), and
-        /// the words at both ends.
+        /// 8 b s h bytes of tensor parallelism per layer and micro-batch (16-bit activations, two calls in each
+        /// direction), and embedding and logits.
         #[test]
-        fn tensor_groups_move_the_closed_form(tp in 1u32..4, pp in 0u32..3, micro in 1u64..3, divided in any::<bool>()) {
+        fn tensor_traffic_matches_closed_form(tp in 1u32..4, pp in 0u32..3, micro in 1u64..3, divided in any::<bool>()) {
             let (tp, pp) = (1 << tp, 1 << pp);
             let job = job(&format!("global_batch = {}\nmicro_batch = {micro}\nparallel = {{ tp = {tp}, pp = {pp}, sequence = {divided} }}\n", micro * 8));
             let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
@@ -290,10 +296,11 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::Tensor), expected);
         }
 
-        /// Of short vectors 2 b s (query + kept) bytes in place of 2 b s h are gathered before attention, and as many gradients reduced;
-        /// queries that are made of tokens need these besides. Recomputation gathers once more.
+        /// Gathers before attention have 2 b s (query + cached) bytes instead of 2 b s h, and the same amount of
+        /// gradients is reduced; queries without a latent vector need the tokens as well. Recomputation gathers once
+        /// more.
         #[test]
-        fn short_vectors_are_gathered(rank in prop_oneof![Just(0u64), 16..900u64], kept in 8..600u64, again in any::<bool>()) {
+        fn latent_vectors_are_gathered_instead_of_tokens(rank in prop_oneof![Just(0u64), 16..900u64], kept in 8..600u64, again in any::<bool>()) {
             let query = if rank > 0 { format!("q_lora_rank = {rank}, ") } else { String::new() };
             let recompute = if again { "full" } else { "none" };
             let of = |latent: &str| {
@@ -312,19 +319,19 @@ mod tests {
             prop_assert_eq!(of(&latent) + layers_and_batches * times * 2 * 256 * 1024, of("") + layers_and_batches * times * 2 * 256 * width);
         }
 
-        /// A hand-off is 2 b s h / t bytes.
+        /// A pipeline transfer has 2 b s h / t bytes.
         #[test]
-        fn pipelines_hand_over_the_closed_form(tp in 0u32..4, pp in 1u32..4) {
+        fn pipeline_traffic_matches_closed_form(tp in 0u32..4, pp in 1u32..4) {
             let (tp, pp) = (1 << tp, 1 << pp);
             let job = job(&format!("parallel = {{ tp = {tp}, pp = {pp} }}\n"));
             let layout = Layout::given(&job, tp * pp).unwrap().unwrap();
             prop_assert_eq!(bytes(&job, &layout, Dimension::Pipeline), 64 * 2 * 2048 * 12_288 / u64::from(tp));
         }
 
-        /// 2 Ψ bytes of 16-bit gradients; ZeRO's stages 1 to 3 move 2, 2 and 3 times that of all micro-batches at most, and with
-        /// stages of layers twice that of the first stage, once a step.
+        /// 2 Ψ bytes of 16-bit gradients. ZeRO stages 1 to 3 move up to 2, 2 and 3 times that over all micro-batches;
+        /// with pipeline stages, twice that of the first stage once per step.
         #[test]
-        fn copies_move_the_closed_form(dp in 1u32..7, pp in 0u32..4, zero in 0u32..4, accumulate in 1u64..3) {
+        fn data_parallel_traffic_matches_closed_form(dp in 1u32..7, pp in 0u32..4, zero in 0u32..4, accumulate in 1u64..3) {
             let (dp, pp) = (1 << dp, 1 << pp);
             let batch = u64::from(dp) * accumulate;
             let job = job(&format!("global_batch = {batch}\nzero = {zero}\nparallel = {{ dp = {dp}, pp = {pp} }}\n"));
@@ -342,10 +349,10 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::Data), expected);
         }
 
-        /// What is given away is gathered again, and what is not added up whole is reduced each time: for each micro-batch the
-        /// layers' bytes for each; the words' once a step.
+        /// Released weights are gathered again, and sharded accumulation reduces every time: the layers' bytes for each
+        /// micro-batch, the embedding's once per step.
         #[test]
-        fn shards_move_what_is_asked_of_them(dp in 1u32..5, pp in 0u32..4, rounds in 1u64..4, reshard in any::<bool>(), whole in any::<bool>(), bits in prop::sample::select(vec![16u64, 32])) {
+        fn zero_3_traffic_matches_reshard_and_accumulate(dp in 1u32..5, pp in 0u32..4, rounds in 1u64..4, reshard in any::<bool>(), whole in any::<bool>(), bits in prop::sample::select(vec![16u64, 32])) {
             let (dp, pp) = (1 << dp, 1 << pp);
             let (micro, accumulate) = (rounds * u64::from(pp), if whole { "whole" } else { "shards" });
             let job = job(&format!(
@@ -363,8 +370,8 @@ mod tests {
                 (false, _) => layers,
             } + words;
             prop_assert_eq!(bytes(&job, &layout, Dimension::Data), reduced * bits / 8 + gathered * 2);
-            // Memory has what is not divided: weights, of which two layers are whole where they are; and gradients in the bits that
-            // they are added up in.
+            // Memory holds what is not sharded: weights, with two gathered layers if they are sharded, and gradients in
+            // the bits of their accumulation.
             let has = footprint(&job, &layout);
             let part = |held: u64, divided: bool| if divided { held.div_ceil(u64::from(dp)) } else { held };
             let layer = (job.model.parameters() - words) / job.model.layers;
@@ -374,10 +381,10 @@ mod tests {
             prop_assert_eq!(has.optimizer, Bytes(part(12 * (layers + words), true)));
         }
 
-        /// Stages whose ends count as layers have all layers among them, and no two differ by more than one; what copies of the
-        /// fullest stage say to each other is its parameters.
+        /// With embedding and logits counted as layers, the stages have all layers in total and differ by at most one.
+        /// Calls of the fullest stage have the size of its parameters.
         #[test]
-        fn ends_take_a_layers_place(pp in 1u32..9, v in 1u32..4, each in 1u64..4) {
+        fn ends_as_layers_balance_the_stages(pp in 1u32..9, v in 1u32..4, each in 1u64..4) {
             prop_assume!(pp > 1 || v == 1);
             let layers = u64::from(pp * v) * each;
             prop_assume!(layers > 2);
@@ -402,9 +409,9 @@ mod tests {
             }
         }
 
-        /// Tokens go to their experts and back, each as often as it has experts: 2 b s h k bytes, twice each way.
+        /// Dispatch and combine send each token once per expert: 2 b s h k bytes, twice in each direction.
         #[test]
-        fn experts_exchange_the_closed_form(ep in 1u32..4, k in 1u64..3, skew in 1u64..9) {
+        fn expert_traffic_matches_closed_form(ep in 1u32..4, k in 1u64..3, skew in 1u64..9) {
             let ep = 1u32 << ep;
             let job = job(&format!("expert_skew = {skew}\nparallel = {{ dp = {ep}, ep = {ep} }}\n\
                 model = {{ layers = 4, hidden = 1024, heads = 8, vocab = 32000, seq = 512, experts = 8, experts_per_token = {k} }}\n"));
@@ -414,10 +421,10 @@ mod tests {
             prop_assert_eq!(bytes(&job, &layout, Dimension::ExpertData), 0);
         }
 
-        /// Tensor-parallel ranks that have whole experts send each token from one of them only, share no matrices after attention, and
-        /// hold as many parameters as those that divide experts among as many ranks more: those of a stage once, over all of its ranks.
+        /// With undivided experts (etp 1), only one tensor-parallel rank sends each token, and no matrices are shared
+        /// after attention. The total of expert parameters per stage is the same as for divided experts.
         #[test]
-        fn whole_experts_exchange_the_closed_form(tp in 1u32..3, dp in 0u32..3, ep in 0u32..4, shared in 0u64..2) {
+        fn undivided_expert_traffic_matches_closed_form(tp in 1u32..3, dp in 0u32..3, ep in 0u32..4, shared in 0u64..2) {
             let (tp, dp, ep) = (1 << tp, 1 << dp, 1u32 << ep);
             prop_assume!(tp * dp >= ep);
             let of = |lines: &str| {
@@ -444,10 +451,10 @@ mod tests {
         }
     }
 
-    /// Of words that both ends of a pipeline have, V h / t gradients, or the part of them that a rank keeps; none where they are untied or
-    /// on one stage.
+    /// Tied embedding on two stages: V h / t gradients, or the shard that a rank stores; none for an untied embedding
+    /// or a single stage.
     #[test]
-    fn both_ends_add_up_the_gradients_of_their_words() {
+    fn tied_embedding_gradients_are_reduced_between_end_stages() {
         let bytes = |lines: &str| {
             let job = job(&format!(
                 "global_batch = 8\n{lines}\nmodel = {{ layers = 8, hidden = 1024, heads = 8, vocab = 50304, seq = 512, tied = {} }}\n",
@@ -463,10 +470,10 @@ mod tests {
         assert_eq!(bytes("parallel = { tp = 2, pp = 1, dp = 8 }"), 0);
     }
 
-    /// Where tokens come to divided experts from other ranks, the k of each that came are gathered and reduced, 2 b s h k bytes either
-    /// way for the second part of each layer, and all tokens once more for experts that these go to besides.
+    /// If routed tokens of divided experts come from other ranks, their k copies are gathered and reduced, 2 b s h k
+    /// bytes in each direction for the second part of a layer, and all tokens once more for shared experts.
     #[test]
-    fn divided_experts_gather_what_came_to_them() {
+    fn divided_experts_gather_routed_tokens() {
         let of = |ep: u32, k: u64, shared: u64| {
             let job = job(&format!(
                 "parallel = {{ tp = 4, dp = 4, ep = {ep}, sequence = true }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, vocab = 512, \
@@ -474,7 +481,7 @@ mod tests {
             ));
             bytes(&job, &Layout::given(&job, 16).unwrap().unwrap(), Dimension::Tensor)
         };
-        // Forward and backward, gathered and reduced, of four layers and 16 micro-batches.
+        // Forward and backward, gather and reduce, four layers, 16 micro-batches.
         let part = 4 * 4 * 16 * (2 * 256 * 1024);
         assert_eq!(of(4, 1, 0), of(1, 1, 0));
         assert_eq!(of(4, 6, 0) - of(1, 6, 0), 5 * part);
@@ -482,9 +489,9 @@ mod tests {
         assert_eq!(of(1, 6, 2), of(1, 1, 0));
     }
 
-    /// Of fewer heads of keys and values than tensor-parallel ranks each has a whole one to pass on.
+    /// With fewer KV heads than tensor-parallel ranks, each rank has a full head to send.
     #[test]
-    fn a_head_is_not_divided() {
+    fn kv_heads_are_replicated_not_divided() {
         let of = |kv_heads: u64| {
             let job = job(&format!(
                 "parallel = {{ tp = 8, cp = 2 }}\nmodel = {{ layers = 4, hidden = 1024, heads = 8, kv_heads = {kv_heads}, vocab = 512, seq = 256 }}\n"
@@ -493,12 +500,12 @@ mod tests {
             (bytes(&job, &layout, Dimension::Context), of_rank(&job.model, &layout, 1, 0).0)
         };
         assert_eq!((of(8).0, of(2).0), (of(1).0, of(1).0));
-        // The layer's parameters of a rank: a head of 128 each of keys and values with their biases, of however few there are.
+        // Parameters of a layer on a rank include one KV head of width 128 with biases, however few there are.
         assert_eq!((of(8).1, of(2).1), (of(1).1, of(1).1));
     }
 
     #[test]
-    fn one_rank_says_nothing() {
+    fn single_rank_has_no_traffic() {
         let text = text("parallel = { tp = 1 }\nzero = 3\n");
         let job = trained(&text);
         let layout = Layout::given(&job, 1).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A training job: a batch through a model and back, again and again.
+//! Training jobs.
 
 use serde::Deserialize;
 
@@ -6,77 +6,77 @@ use super::{
     Accumulate, Collectives, Degrees, Layout, Model, Parallel, Placement, Places, Precision, Reshard, Tier, Zero,
 };
 
-/// A training job.
+/// Training job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Training {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What is trained.
+    /// Model.
     pub model: Model,
-    /// What matrix products are computed in.
+    /// Precision of GEMMs.
     pub precision: Precision,
-    /// Sequences of a step, on all ranks together.
+    /// Global batch size: sequences per step over all ranks.
     pub global_batch: u64,
-    /// Sequences of a forward pass of one rank.
+    /// Micro-batch size: sequences per forward pass of a rank.
     pub micro_batch: u64,
-    /// How the work is divided.
+    /// Parallelization.
     pub parallel: Parallel,
-    /// What data-parallel ranks share of the optimizer's state.
+    /// ZeRO stage.
     pub zero: Zero,
-    /// Ranks that a copy of what `zero` divides is spread over, 2 or more; absent: all that hold copies.
+    /// Ranks over which one replica's states are sharded, at least 2; `None` for all ranks that hold replicas.
     pub shard: Option<u32>,
-    /// Where the optimizer's state is kept. The GPU updates it wherever that is: it comes and goes meanwhile.
+    /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
+    /// update.
     pub optimizer_tier: Tier,
-    /// Whether gathered weights are given away after a forward pass; absent: [`Training::gathered`] says.
+    /// Time at which gathered weights are released; `None` for the default of [`Training::gathered`].
     pub reshard: Option<Reshard>,
-    /// What gradients are added up in; absent: [`Training::accumulated`] says.
+    /// Accumulation of gradients; `None` for the default of [`Training::accumulated`].
     pub accumulate: Option<Accumulate>,
-    /// The size of a bucket of gradients, in units of 2²⁰ bytes as PyTorch's `bucket_cap_mb` counts; absent: [`Training::bucket`]
-    /// says.
+    /// Gradient bucket size in MiB, as in PyTorch's `bucket_cap_mb`; `None` for the default of [`Training::bucket`].
     pub bucket_mb: Option<u32>,
-    /// Bits of a gradient on its way between ranks; what is below the precision's own is compression.
+    /// Bits of a gradient in communication; fewer than the precision's means compression.
     pub gradient_bits: u32,
-    /// What the backward pass computes anew.
+    /// Activation recomputation.
     pub recompute: Recompute,
-    /// Of how many layers of all: the others keep what they compute. Absent: of all.
+    /// Number of layers with recomputation; the others retain their activations. `None` for all.
     pub recompute_layers: Option<u64>,
-    /// Whether attention is one kernel that never writes its scores to memory.
+    /// Attention kernel.
     pub attention: Attention,
-    /// What kernels are between products.
+    /// Elementwise and normalization kernels.
     pub fusion: Fusion,
-    /// Whether a part of what layers add to the residual is dropped out.
+    /// Dropout on the outputs of layers.
     pub dropout: Dropout,
-    /// Whether gradients, gathered weights and hand-offs travel while ranks compute.
+    /// Overlap of gradients, gathered weights and pipeline transfers with computation.
     pub overlap: Overlap,
-    /// Whether what tensor-parallel ranks that divide sequences gather and reduce travels in pieces beside the products that it is for
-    /// (Megatron-LM's `--tp-comm-overlap`).
+    /// Overlap of sequence-parallel gathers and reductions with their GEMMs, in pieces (Megatron-LM's
+    /// `--tp-comm-overlap`).
     pub tensor_overlap: Overlap,
-    /// Which GPU each rank has.
+    /// Placement of ranks on GPUs.
     pub placement: Placement,
-    /// What calls may be done by.
+    /// Candidates for its collectives.
     pub collectives: Collectives,
-    /// Who drives the GPUs of a host.
+    /// Processes per host.
     pub processes: Processes,
-    /// The load of the rank with the fullest experts over the mean, 1 or more; [`Layout::fullest`] says how much of it there can be.
+    /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::fullest`] limits it.
     pub skew: f64,
-    /// What the job counts for among others, over 0.
+    /// Weight among several jobs, above 0.
     pub weight: f64,
-    /// Tokens to train on, for the time and cost to train; unknown where absent.
+    /// Tokens to train on, for the time and cost of training; `None` if unknown.
     pub train_tokens: Option<u64>,
-    /// Where it stands.
+    /// Source locations.
     pub places: Places,
 }
 
 impl Training {
-    /// The same job as its layers are done that keep what they compute, where only some are computed anew.
+    /// Returns the job without recomputation, which describes its retained layers, if only some layers are recomputed.
     #[must_use]
     pub fn keeping(&self) -> Option<Self> {
         self.recompute_layers?;
         Some(Self { recompute: Recompute::None, recompute_layers: None, ..self.clone() })
     }
 
-    /// How many layers of a stretch of a stage are computed anew: as many in each as in any other, or one more in those that come first, so
-    /// that with another layer no stage keeps more, and none is faster.
+    /// Number of recomputed layers in a model chunk of a stage. Chunks have equally many, or one more in the first
+    /// ones, so that recomputing one more layer never increases the memory or reduces the time of any stage.
     #[must_use]
     pub fn recomputed(&self, layout: &Layout, stage: u32, stretch: u32) -> u64 {
         let layers_of = |stretch: u64| {
@@ -87,7 +87,8 @@ impl Training {
         let stretches = u64::from(pipeline) * u64::from(interleave);
         let own = u64::from(stretch) * u64::from(pipeline) + u64::from(stage);
         let Some(some) = self.recompute_layers else { return layers_of(own) };
-        // All have so many; where words and scores take the place of layers, others one more than the first and the last.
+        // All chunks have this many; if embedding and logits count as layers, the middle chunks may have one more than
+        // the first and the last.
         let (first, last) = (layers_of(0), layers_of(stretches.saturating_sub(1)));
         let each = first.min(last);
         let in_each = some.min(each * stretches);
@@ -96,8 +97,8 @@ impl Training {
         (in_each + stretches - 1).saturating_sub(own) / stretches.max(1) + u64::from(more)
     }
 
-    /// Tokens of a micro-batch that come to the experts of the fullest rank, each as often as it goes to one of them. Ranks that have whole
-    /// experts send their own part of the tokens to them.
+    /// Tokens of a micro-batch that reach the experts of the most loaded rank, counted once per expert. Ranks with
+    /// undivided experts send only their own part of the tokens.
     #[must_use]
     pub fn routed(&self, layout: &Layout) -> u64 {
         let Degrees { tensor, context, .. } = layout.degrees;
@@ -106,99 +107,99 @@ impl Training {
         (sending as f64 * self.model.experts_per_token.max(1) as f64 * layout.fullest(self.skew)).round() as u64
     }
 
-    /// How many layers of a stage are computed anew.
+    /// Number of recomputed layers of a stage.
     #[must_use]
     pub fn recomputed_of_stage(&self, layout: &Layout, stage: u32) -> u64 {
         (0..layout.degrees.interleave).map(|stretch| self.recomputed(layout, stage, stretch)).sum()
     }
 }
 
-/// Who drives the GPUs of a host.
+/// Processes that drive the GPUs of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processes {
-    /// A process each: PyTorch's DistributedDataParallel, and all that divides models.
+    /// One process per GPU: PyTorch's DistributedDataParallel, and all model parallelism.
     #[default]
     PerGpu,
-    /// One for all, which copies the model to the others anew in each step: PyTorch's DataParallel.
+    /// One process for all GPUs, which copies the model to the others in each step: PyTorch's DataParallel.
     Single,
 }
 
-/// What the backward pass computes anew instead of keeping (Korthikanti et al., arXiv 2205.05198).
+/// Activation recomputation (Korthikanti et al., arXiv 2205.05198).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recompute {
     /// Nothing.
     #[default]
     None,
-    /// The scores and what follows from them up to their product with the values.
+    /// Attention scores and what follows up to their multiplication by the values.
     Selective,
     /// Each layer from its input.
     Full,
-    /// The same up to the last tensor that somebody kept, as PyTorch's `checkpoint` does where it is not reentrant: the last product of
-    /// a layer is not computed again (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
+    /// Variant of [`Self::Full`] that stops at the last saved tensor, as PyTorch's non-reentrant `checkpoint` does: the
+    /// last GEMM of a layer is not recomputed (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
     #[serde(rename = "early_stop")]
     EarlyStop,
 }
 
 impl Recompute {
-    /// Whether layers keep nothing but their input.
+    /// Returns true if layers retain only their input.
     #[must_use]
     pub fn is_of_layers(self) -> bool {
         matches!(self, Self::Full | Self::EarlyStop)
     }
 }
 
-/// How attention is computed.
+/// Attention implementation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Attention {
-    /// Scores are written to memory, masked, normalised, dropped out and read again.
+    /// Scores are written to memory, masked, normalized, dropped out and read again.
     #[default]
     Unfused,
-    /// One kernel, of the lower triangle only.
+    /// One fused kernel that computes only the causal half.
     Flash(FlashKernel),
 }
 
-/// Which kernel computes attention in one.
+/// Fused attention kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlashKernel {
-    /// What libraries of today have for the GPU: FlashAttention-2 on Ampere, cuDNN's or FlashAttention-3 on Hopper.
+    /// The best of current libraries for the GPU: FlashAttention-2 on Ampere, cuDNN's or FlashAttention-3 on Hopper.
     #[default]
     Newest,
     /// FlashAttention-2 (Dao, arXiv 2307.08691).
     Second,
-    /// The first (Dao et al., arXiv 2205.14135).
+    /// FlashAttention (Dao et al., arXiv 2205.14135).
     First,
 }
 
-/// What kernels are between products.
+/// Elementwise and normalization kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// Written for what they do, as those of Megatron-LM and Transformer Engine; the loss goes over the scores in 32 bits.
+    /// Fused kernels, as in Megatron-LM and Transformer Engine; the loss reads the logits in 32 bits.
     #[default]
     Fused,
-    /// What torch.compile makes of a layer and of the loss.
+    /// Kernels that torch.compile generates for a layer and for the loss.
     Compiled,
-    /// One for each operator of the model's code.
+    /// One kernel per operator of the model's code (eager mode).
     Eager,
 }
 
-/// Whether a part of what layers add to the residual is dropped out.
+/// Dropout on the outputs of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropout {
-    /// It is, and which is kept in a mask of a byte each.
+    /// On; the mask has one byte per element.
     On,
-    /// All of it stays.
+    /// Off.
     Off,
 }
 
-/// Whether communication that nothing waits for runs beside computation.
+/// Overlap of independent communication with computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// It does.
+    /// Overlapped.
     #[default]
     On,
-    /// Each call is waited for.
+    /// Every call is waited for.
     Off,
 }

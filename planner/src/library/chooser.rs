@@ -1,4 +1,5 @@
-//! Answers what a library would choose for each call on one fabric: all that does not depend on the size is done once.
+//! Predicts the choice of a library for each call on one fabric. All parts that do not depend on the size are computed
+//! once.
 
 use std::num::NonZeroU16;
 
@@ -16,35 +17,35 @@ use crate::algorithm::Algorithm;
 use crate::bound::InNetwork;
 use crate::strategy::Strategy;
 
-/// How a caller's buffers are known to the library.
+/// Registration of a caller's buffers with the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Registered {
-    /// Not at all.
+    /// Not registered.
     #[default]
     Plain,
-    /// In symmetric windows.
+    /// Registered in symmetric windows.
     Symmetric,
 }
 
-/// What besides the call decides.
+/// Inputs of the decision other than the call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// Settings of NCCL.
+    /// NCCL settings.
     pub settings: Settings,
     /// Element type.
     pub dtype: DataType,
-    /// Reduction.
+    /// Reduction operation.
     pub op: ReduceOp,
-    /// Buffers.
+    /// Buffer registration.
     pub registered: Registered,
-    /// Whether switches may reduce and multicast.
+    /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
 }
 
-/// Threads of a block that sends and receives (NCCL_MAX_NTHREADS).
+/// Threads per block of a send or receive (NCCL_MAX_NTHREADS).
 const SEND_THREADS: u16 = 640;
 
-/// Answers for one library, fabric and placement.
+/// Predictor for one library, fabric and placement.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     library: Library,
@@ -60,7 +61,7 @@ struct Nccl {
 }
 
 impl Chooser {
-    /// Of a library on the ranks placed on these devices.
+    /// Creates the predictor of a library for ranks on the devices of `placement`.
     #[must_use]
     pub fn new(
         library: Library,
@@ -91,42 +92,42 @@ impl Chooser {
         self.library
     }
 
-    /// What NCCL sees of the fabric, where that is known.
+    /// NCCL's view of the fabric, if it is modelled.
     #[must_use]
     pub fn communicator(&self) -> Option<&Communicator> {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.communicator)
     }
 
-    /// What NCCL expects of each way on the fabric, where that is known.
+    /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric, if it is modelled.
     #[must_use]
     pub fn table(&self) -> Option<&Table> {
         self.nccl.as_ref().and_then(|nccl| nccl.as_ref().ok()).map(|nccl| &nccl.table)
     }
 
-    /// What is set.
+    /// NCCL settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.conditions.settings
     }
 
-    /// What the library can run on the fabric.
+    /// Algorithms and protocols that the library can run on the fabric.
     #[must_use]
     pub fn offer(&self) -> Offer {
         let cells = self.table().map_or(Cells::ALL, Cells::of);
         Offer::new(self.library, self.conditions.registered).on(cells)
     }
 
-    /// What the library would choose for a call.
+    /// Predicts the library's choice for a call.
     ///
     /// # Errors
-    /// [`Unknown`], with the reason.
+    /// Returns [`Unknown`] with the reason if the choice cannot be predicted.
     pub fn choose(&self, call: &Call) -> Result<Choice, Unknown> {
         if call.ranks <= 1 {
             return Err(Unknown::Alone { library: self.library });
         }
         match (&self.nccl, self.library) {
             (None, Library::OpenMpi(version)) => mpi::choose(version, call).map_err(|unknown| unknown.of(self.library)),
-            // NCCL has no call that only waits.
+            // NCCL has no barrier.
             (_, library) if call.collective == Collective::Barrier => {
                 Err(Unknown::NotModelled { library, collective: call.collective })
             }
@@ -177,8 +178,8 @@ impl Chooser {
         Ok(Choice { strategy, name, most_channels: kernel.most_channels, expected: Some(found.time) })
     }
 
-    /// What NCCL makes of a call whose algorithm and protocol are given, and where a tuner says so the most channels: its own
-    /// channels, threads and chunk. `None` where it is not known, or there is no schedule of it.
+    /// NCCL's channels, threads and chunk for a call whose algorithm and protocol are given, with a maximum number of
+    /// channels if a tuner sets one. `None` if they are not known, or if there is no schedule of the algorithm.
     #[must_use]
     pub fn forced(&self, call: &Call, way: (Algo, Proto), channels: Option<NonZeroU16>) -> Option<Strategy> {
         let nccl = self.nccl.as_ref()?.as_ref().ok()?;
@@ -195,8 +196,8 @@ impl Chooser {
         })
     }
 
-    /// Whether a call can have as many channels as a strategy says: NCCL gives work to no more than the call fills, and has
-    /// no more than its search found. `true` where that is not known.
+    /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the call
+    /// fills, and no more than its search found. Also true if NCCL's limit is not known.
     #[must_use]
     pub fn reaches(&self, call: &Call, strategy: &Strategy) -> bool {
         let Some(Ok(nccl)) = &self.nccl else { return true };
@@ -212,7 +213,7 @@ impl Chooser {
         channels <= most && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
     }
 
-    /// What NCCL makes of sends and receives: all peers at once.
+    /// NCCL's choice for sends and receives, with all peers concurrent.
     fn sends(&self, nccl: &Nccl, call: &Call) -> Choice {
         let ranks = u64::from(call.ranks.max(1));
         let (bytes, peers) = match call.collective {

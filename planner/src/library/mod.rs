@@ -1,17 +1,16 @@
-//! What a communication library would choose by itself: algorithm, protocol, channels, threads, chunk.
+//! Default choices of communication libraries: algorithm, protocol, channels, threads, chunk.
 //!
-//! A library decides by rules and a cost model of its own, which are facts of its version and not ours to improve.
-//! They live here, so that a plan can say what the library would have done and what that costs (its *regret*: the time
-//! of its choice by our simulation over the time of ours, less one), and so that a log that does not name its algorithm
-//! can be compared.
+//! A library decides by its own rules and cost model, which are facts of its version and are reproduced here unchanged.
+//! A plan uses them to report what the library would have chosen and what that costs (its *regret*: simulated time of
+//! its choice divided by that of ours, minus one). A comparison uses them for logs that do not name the algorithm.
 //!
 //! ```text
 //! Fabric ─► nccl::graph (channels, speeds) ─► nccl::Communicator ─► nccl::Table ─► Choice
 //! ranks, bytes ─► mpi (switch points) ───────────────────────────────────────────► Choice
 //! ```
 //!
-//! Where a library's choice is not known (a fabric whose search is not modelled, say), the answer is [`Unknown`] with the
-//! reason, never a guess.
+//! If a library's choice cannot be predicted (for example on a fabric whose search is not modelled), the result is
+//! [`Unknown`] with the reason, never a guess.
 
 mod chooser;
 pub mod mpi;
@@ -27,61 +26,61 @@ use crate::strategy::Strategy;
 pub use chooser::{Chooser, Conditions, Registered};
 pub use offers::Offer;
 
-/// A library, by version.
+/// Communication library with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
-    /// NVIDIA's collectives.
+    /// NVIDIA's NCCL.
     Nccl(nccl::Version),
     /// Open MPI with its `tuned` component, on GPU memory.
     OpenMpi(mpi::Version),
 }
 
-/// What a library chooses for a call.
+/// Choice of a library for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// The same in our words; its chunk is the library's.
+    /// Equivalent strategy of this crate; its chunk is the library's.
     pub strategy: Strategy,
-    /// The library's own words: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
+    /// The library's own name: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
     pub name: String,
-    /// The channels that it allows the call; the strategy's are those that the bytes fill. A table that names this number for the
-    /// library's own choice changes nothing.
+    /// Maximum number of channels that the library allows for the call; the strategy's channels are those that the
+    /// bytes fill. A tuning table with this number for the library's own choice changes nothing.
     pub most_channels: u16,
-    /// What the library itself expects; it is for ranking, not a prediction.
+    /// The library's own time estimate, which serves for ranking and is not a prediction.
     pub expected: Option<Picos>,
 }
 
-/// Why a library's choice is not known.
+/// Reason why a library's choice cannot be predicted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// Its decision depends on something that is not modelled here.
+    /// The decision depends on something that is not modelled.
     #[error("{library}: {reason}")]
     Fabric {
         /// The library.
         library: Library,
-        /// What.
+        /// The reason.
         reason: nccl::graph::Uncovered,
     },
-    /// Settings leave it nothing.
+    /// The settings exclude every algorithm and protocol.
     #[error("{library}: its settings leave no way to do this")]
     NoWay {
         /// The library.
         library: Library,
     },
-    /// It takes an algorithm of which there are no schedules here.
+    /// The library chooses an algorithm without a schedule in this crate.
     #[error("{library} takes {name}, of which there is no schedule here")]
     NoSchedule {
         /// The library.
         library: Library,
-        /// The library's name of it.
+        /// The library's name for it.
         name: String,
     },
-    /// One rank has nobody to talk to.
+    /// A single rank has no peers.
     #[error("{library}: there is nothing to choose for one rank, which only copies")]
     Alone {
         /// The library.
         library: Library,
     },
-    /// It has no such collective, or it is not modelled.
+    /// The library has no such collective, or it is not modelled.
     #[error("{library}: what it does for {collective} is not modelled")]
     NotModelled {
         /// The library.
@@ -92,10 +91,10 @@ pub enum Unknown {
 }
 
 impl Library {
-    /// What a bare `nccl` means.
+    /// Library of the bare name `nccl`.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
 
-    /// Whether it runs on these devices at all: NCCL does on NVIDIA's GPUs alone.
+    /// Returns true if the library runs on these devices; NCCL runs only on NVIDIA GPUs.
     #[must_use]
     pub fn runs_on(self, fabric: &Fabric, devices: &[NodeId]) -> bool {
         match self {
@@ -115,16 +114,16 @@ impl fmt::Display for Library {
     }
 }
 
-/// No library is called so.
+/// Error for an unknown library name or version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownLibrary {
-    /// The name.
+    /// Unknown name.
     #[error("`{0}` is not a library: expected nccl, nccl-2.28.9, nccl-2.30, nccl-2.31, open_mpi-4.1 or open_mpi-5.0")]
     Name(String),
-    /// NCCL's version.
+    /// Invalid NCCL version.
     #[error(transparent)]
     Nccl(#[from] nccl::UnknownVersion),
-    /// Open MPI's version.
+    /// Invalid Open MPI version.
     #[error(transparent)]
     OpenMpi(#[from] mpi::UnknownVersion),
 }
@@ -132,13 +131,13 @@ pub enum UnknownLibrary {
 impl FromStr for Library {
     type Err = UnknownLibrary;
 
-    /// `nccl`, `nccl-2.28.9`, `open_mpi-5.0`.
+    /// Parses `nccl`, `nccl-2.28.9`, `open_mpi-5.0`.
     fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
         let lower = text.to_ascii_lowercase();
         let (name, version) =
             lower.split_once('-').map_or((lower.as_str(), None), |(name, version)| (name, Some(version)));
         match (name, version) {
-            // A version that was meant and is empty (of a variable, say) is not the newest.
+            // An empty version (from an unset variable, for example) does not mean the newest.
             (_, Some("")) => Err(UnknownLibrary::Name(text.to_owned())),
             ("nccl", None) => Ok(Self::NEWEST_NCCL),
             ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn library_names_round_trip() {
         for text in ["nccl-2.28.9", "nccl-2.30.7", "nccl-2.31.0", "open_mpi-4.1", "open_mpi-5.0"] {
             assert_eq!(text.parse::<Library>().unwrap().to_string(), text);
         }

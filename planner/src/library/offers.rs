@@ -1,4 +1,5 @@
-//! What libraries can run, whatever they would choose: `--library` restricts picks to it.
+//! Algorithms and protocols that libraries can run, regardless of their own choice; `--library` restricts strategies to
+//! them.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
@@ -6,38 +7,38 @@ use super::nccl::{Algo, Cells, Function, Proto, Version};
 use super::{Library, Registered, mpi};
 use crate::algorithm::Algorithm;
 
-/// What a library can run for a caller.
+/// Capabilities of a library for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
     /// The library.
     pub library: Library,
-    /// How the caller's buffers are known to it.
+    /// Registration of the caller's buffers with the library.
     pub registered: Registered,
-    /// The cells of NCCL's tables on the fabric at hand, where that is known.
+    /// Available cells of NCCL's tables on the fabric; all cells if they are not known.
     pub cells: Cells,
 }
 
 impl Offer {
-    /// Of a library, on whatever fabric.
+    /// Creates the capabilities of a library on any fabric.
     #[must_use]
     pub fn new(library: Library, registered: Registered) -> Self {
         Self { library, registered, cells: Cells::ALL }
     }
 
-    /// The same where only these cells of NCCL's tables are taken.
+    /// Variant restricted to these cells of NCCL's tables.
     #[must_use]
     pub fn on(self, cells: Cells) -> Self {
         Self { cells, ..self }
     }
 
-    /// Whether the library runs an algorithm over a protocol for a collective.
+    /// Returns true if the library can run an algorithm over a protocol for a collective.
     #[must_use]
     pub fn runs(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
         match self.library {
             Library::Nccl(version) => {
                 let direct = algorithm == Algorithm::Direct;
                 let kernel = direct && matches!(collective, Collective::AllGather | Collective::ReduceScatter);
-                // Of windows only: without them these are rings.
+                // Direct kernels exist for windows only; without windows these collectives use rings.
                 let fits = !kernel || matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine);
                 fits && nccl(algorithm, collective)
                     && nccl_protocol(version, algorithm, protocol, self.registered)
@@ -47,7 +48,8 @@ impl Offer {
         }
     }
 
-    /// Kernels with a cell in the tables need it to be taken there; sends and kernels on windows have none.
+    /// Returns true if the cell of a kernel is available. Sends and kernels on windows have no cell and are always
+    /// available.
     fn has_cell(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
         match (Function::of(collective), Algo::of(algorithm), Proto::of(protocol)) {
             (Some(function), Some(algo), Some(proto)) => self.cells.has(function, algo, proto),
@@ -55,7 +57,7 @@ impl Offer {
         }
     }
 
-    /// The most channels that it divides a message among; `None`: as many as are tried.
+    /// Maximum number of channels over which a message is divided; `None` if there is no limit.
     #[must_use]
     pub fn most_channels(self) -> Option<u16> {
         match self.library {
@@ -65,7 +67,7 @@ impl Offer {
     }
 }
 
-/// NCCL's kernels (`src/device/generate.py`, 2.30.7): collectives of rings, trees, NVLS and PAT; sends and receives;
+/// NCCL's kernels (`src/device/generate.py`, 2.30.7): collectives with rings, trees, NVLS and PAT; sends and receives;
 /// kernels on symmetric windows.
 fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
     use Collective::{
@@ -83,7 +85,7 @@ fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
     }
 }
 
-/// Symmetric kernels and copy engines need windows; sends are LL or Simple.
+/// Protocols of NCCL's kernels. Symmetric kernels and copy engines need windows; sends use LL or Simple.
 fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, registered: Registered) -> bool {
     let windows = registered == Registered::Symmetric && version.has_window_kernels();
     match (algorithm, protocol) {
@@ -99,7 +101,7 @@ fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, reg
     }
 }
 
-/// The algorithms of Open MPI's base (`ompi/mca/coll/base`, 4.1 and 5.0) that there are schedules of.
+/// Algorithms of Open MPI's `base` component (`ompi/mca/coll/base`, 4.1 and 5.0) that have schedules in this crate.
 fn open_mpi(algorithm: Algorithm, collective: Collective) -> bool {
     mpi::algorithms(collective).contains(&algorithm)
 }

@@ -1,8 +1,8 @@
-//! Simulations of large groups that a free thread makes before their turn.
+//! Speculative simulation of candidates of large groups on an idle thread.
 //!
-//! A search simulates one strategy after the other, since each says of the next whether it is worth it. Of large groups, where that takes
-//! seconds, what is likely to be next is simulated beside; in its turn it is judged as if it had been simulated then, so that what is
-//! found does not depend on how many threads there are.
+//! A search simulates one strategy after the other, since each result decides whether the next is worth simulating. For
+//! large groups a simulation lasts seconds, so the likely next candidate is simulated concurrently. Its result is
+//! judged in its turn as if it had been simulated then, so the outcome does not depend on the number of threads.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -11,19 +11,20 @@ use super::PlanError;
 use super::search::Outcome;
 use crate::strategy::Strategy;
 
-/// Ranks from which on a simulation takes long enough.
+/// Number of ranks from which on a simulation is long enough to run ahead.
 const LARGE: u32 = 1024;
 
-/// A strategy, and the time until which it is simulated.
+/// Strategy, and the time at which its simulation is aborted.
 pub(super) type Limited = (Strategy, Option<Picos>);
 
-/// What was simulated before its turn, and until when.
+/// Results of speculative simulations, with the time limit of each.
 #[derive(Default)]
 pub(super) struct Ahead(FxHashMap<Strategy, (Option<Picos>, Result<Outcome, PlanError>)>);
 
 impl Ahead {
-    /// What `run` says of a strategy of so many ranks: what it said before, or what it says now, with what `next` names beside where a
-    /// thread is free for it.
+    /// Returns the outcome of a strategy of `ranks` ranks: the speculative one if it exists, otherwise that of `run`.
+    /// In the latter case the strategy from `next` is simulated concurrently if the group is large and there are
+    /// several threads.
     pub(super) fn or_run(
         &mut self,
         (strategy, until): Limited,
@@ -42,7 +43,8 @@ impl Ahead {
     }
 }
 
-/// What a simulation until `made` would have said until this time; `None` where it was given up too early to tell.
+/// Returns the outcome that a simulation with limit `until` would have had, given one with limit `made`; `None` if that
+/// one was aborted too early to decide.
 fn judged(
     (made, outcome): (Option<Picos>, Result<Outcome, PlanError>),
     until: Option<Picos>,
@@ -68,7 +70,7 @@ mod tests {
         Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Simple, channels, threads: None, chunk: None }
     }
 
-    /// As many picoseconds as it has channels; none on ten.
+    /// Simulated time: one picosecond per channel; an error for ten channels.
     fn simulated((strategy, until): Limited) -> Result<Outcome, PlanError> {
         let time = Picos(strategy.channels.into());
         if strategy.channels == 10 {
@@ -91,9 +93,9 @@ mod tests {
         }
     }
 
-    /// Whatever is guessed to be next, and until when, each turn says what it says without guesses.
+    /// Whatever strategy and limit are guessed, each turn has the outcome that it has without speculation.
     #[test]
-    fn what_was_simulated_before_its_turn_is_judged_in_it() {
+    fn speculative_outcomes_equal_outcomes_in_turn() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let limits = [None, Some(Picos(5)), Some(Picos(7)), Some(Picos(20))];
         for first in limits {
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_guessed_of_few_ranks() {
+    fn small_groups_are_not_simulated_ahead() {
         let outcome = Ahead::default().or_run((ring(6), None), LARGE - 1, simulated, || panic!("asked for a guess"));
         assert_eq!(told(&outcome), told(&simulated((ring(6), None))));
     }

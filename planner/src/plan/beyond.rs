@@ -1,7 +1,8 @@
-//! What the library does by itself where nothing was planned: by its own formula, which needs no simulation.
+//! The library's defaults outside the planned sizes, from its own formula and without simulation.
 //!
-//! Below the first size and above the last, a pick of the nearest size was judged for nothing there; the library's choice is
-//! known for all sizes. Its changes of algorithm or protocol are found to the byte, its channels at powers of two.
+//! The strategy of the nearest planned size was not evaluated below the first size and above the last, but the
+//! library's default is known for all sizes. Its changes of algorithm or protocol are found to the byte, those of its
+//! channels at powers of two.
 
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
@@ -11,13 +12,13 @@ use crate::algorithm::Algorithm;
 use crate::library::Chooser;
 use crate::strategy::Strategy;
 
-/// What is chosen at this size is chosen above it too: no call is larger, and formulas need not bear larger numbers.
+/// Largest size evaluated. Its choice holds above it too: no call is larger, and the formulas may overflow.
 const LARGEST: Bytes = Bytes::MAX;
 
-/// Sizes in a doubling at which the formula is asked before its changes are looked for.
+/// Sample sizes per doubling, between which changes are then located.
 const STEPS: u64 = 4;
 
-/// The library's own choices below the first and above the last row of each collective.
+/// Returns the library's defaults below the first and above the last row of each collective.
 pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
     let Some(chooser) = request.library else { return Vec::new() };
     let mut found = Vec::new();
@@ -41,7 +42,8 @@ pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
     found
 }
 
-/// The sizes inside two others, each the first of another algorithm or protocol that the library takes, and the ones before them.
+/// Returns the sizes inside a range at which the library's default changes algorithm or protocol, and the sizes just
+/// before them.
 pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, to): (Bytes, Bytes)) -> Vec<Bytes> {
     let Some(chooser) = request.library else { return Vec::new() };
     let own = OwnChoices { chooser, call: request.call(collective, from) };
@@ -52,8 +54,8 @@ pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, (from, 
     inside
 }
 
-/// The sizes inside two others at which the library allows another number of channels, and the ones before them. The numbers rise with
-/// the size, or fall; where they do neither a change may be missed.
+/// Returns the sizes inside a range at which the library's channel count changes, and the sizes just before them.
+/// Assumes that the count is monotonic in size; otherwise changes may be missed.
 pub(super) fn channel_changes(
     request: &PlanRequest<'_>,
     collective: Collective,
@@ -72,8 +74,8 @@ pub(super) fn channel_changes(
     inside
 }
 
-/// The sizes between two at which what is known of a size becomes another: bisects to the byte; where a third lies between, on both its
-/// sides.
+/// Finds the sizes in a range at which `known` changes, to the byte, by bisection. If the middle has a third value,
+/// both halves are searched.
 fn changes_of<K: Copy + PartialEq>(
     known: &impl Fn(Bytes) -> Option<K>,
     a: (Bytes, K),
@@ -93,7 +95,7 @@ fn changes_of<K: Copy + PartialEq>(
     }
 }
 
-/// What a library chooses for a collective, by size.
+/// The library's choices for a collective, by size.
 struct OwnChoices<'a> {
     chooser: &'a Chooser,
     call: Call,
@@ -111,11 +113,12 @@ impl OwnChoices<'_> {
         self.at(bytes).map(|strategy| (strategy.algorithm, strategy.protocol))
     }
 
-    /// Sizes from one to another, both included, close enough for no kind to hide between two; `None` where one's choice is not known.
+    /// Returns sample sizes from `from` to `to`, inclusive, close enough that no change between two goes unnoticed;
+    /// `None` if a choice is unknown.
     fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<(Bytes, Kind)>> {
         let doublings = (0..u64::BITS).map(|power| 1u64 << power);
         let steps = doublings.flat_map(|size| (0..STEPS).map(move |step| size.saturating_add(size / STEPS * step)));
-        // Formulas have steps of their own at powers of two.
+        // The formulas have steps at powers of two.
         let sizes = steps.flat_map(|size| [size - 1, size]).map(Bytes).filter(|size| from < *size && *size < to);
         let mut sizes: Vec<Bytes> = sizes.chain([from, to]).collect();
         sizes.sort_unstable();
@@ -123,7 +126,7 @@ impl OwnChoices<'_> {
         sizes.into_iter().map(|size| Some((size, self.kind(size)?))).collect()
     }
 
-    /// The first size of each kind but the first one's, in order.
+    /// Returns the sizes at which a new kind begins, without the first kind, in order.
     fn firsts(&self, samples: &[(Bytes, Kind)]) -> Vec<Bytes> {
         let mut found = Vec::new();
         for pair in samples.windows(2) {
@@ -134,7 +137,7 @@ impl OwnChoices<'_> {
         found
     }
 
-    /// The choices for sizes from one to another, both included.
+    /// Returns the choices for the sizes from `from` to `to`, inclusive.
     fn ranges(&self, from: Bytes, to: Bytes) -> Option<Vec<Range>> {
         let samples = self.samples(from, to)?;
         let firsts = self.firsts(&samples);

@@ -1,30 +1,30 @@
-//! What the library would have chosen by itself, priced by the same simulation as everything else.
+//! The library's default strategy, simulated like every other candidate.
 
 use super::search::{Search, Watcher};
 use super::{PlanError, Priced, Row};
 use crate::library::Choice;
 use crate::strategy::{Strategy, combination};
 
-/// The library's own choice and what it takes.
+/// The library's default strategy with its simulated time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LibraryDefault {
-    /// The library's own words for it, and what it expects itself.
+    /// The choice in the library's terms, with the time that the library expects.
     pub choice: Choice,
-    /// The same strategy, simulated.
+    /// Simulated time and prediction interval of the choice.
     pub priced: Priced,
 }
 
 impl LibraryDefault {
-    /// Its time over the pick's, less one: what leaving the choice to the library costs. Where the pick was free to be
-    /// the library's, it is below zero by no more than fewer channels are worth.
+    /// Slowdown of the library's default: its time divided by that of the selected strategy, minus one. Negative values
+    /// are possible where fewer channels are preferred; they are then no larger than the value of the channels saved.
     #[must_use]
     pub fn regret(&self, pick: &Priced) -> f64 {
         self.priced.counted().time.0 as f64 / pick.counted().time.0.max(1) as f64 - 1.0
     }
 }
 
-/// The library's choice as a candidate: it competes wherever the restriction allows it, though its channels or chunk
-/// be others than those that are tried anyway.
+/// Returns the library's default as a candidate if the restriction allows it, even if its channels or chunk are not in
+/// the search space.
 pub(super) fn candidate(search: &Search<'_>) -> Option<Strategy> {
     let choice = search.request.library?.choose(&search.call).ok()?;
     let strategy = as_simulated(search, choice.strategy);
@@ -34,7 +34,7 @@ pub(super) fn candidate(search: &Search<'_>) -> Option<Strategy> {
     free.then_some(strategy)
 }
 
-/// Adds the library's choice to a row, or says why it is not known.
+/// Adds the library's default to a row, or returns the reason why it is unknown.
 pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Result<(Row, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
     let choice = match chooser.choose(&search.call) {
@@ -56,7 +56,7 @@ pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Re
     }
 }
 
-/// A profile without chunks moves whole ones, whoever chose them; a chunk that is the profile's own needs no mention.
+/// Normalizes a strategy's chunk: removes it if the profile has no chunks, or if it equals the profile's default.
 pub(super) fn as_simulated(search: &Search<'_>, strategy: Strategy) -> Strategy {
     let own = search.request.profile.protocol(strategy.protocol).chunk;
     let chunk = match (own, strategy.chunk) {

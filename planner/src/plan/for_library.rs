@@ -1,5 +1,5 @@
-//! What of a plan that chooses from everything a library's own table may say: the best that the library runs, where that beats its
-//! own choice as clearly as in a plan for the library alone; otherwise its own choice.
+//! Derives a library's table from a plan over all software: the best strategy that the library runs if it beats the
+//! library's default as clearly as a plan for the library alone requires; otherwise the default.
 
 use fabricast_sim::schedule::Call;
 
@@ -7,7 +7,8 @@ use super::{PlanRequest, Preference, Priced, Row, preference, steady};
 use crate::library::Offer;
 use crate::strategy::Restriction;
 
-/// For each row, ordered by collective and size, what stands in the library's table; nothing where none of what was simulated is its.
+/// Returns the table entry for each row, in order of collective and size; `None` if no simulated strategy belongs to
+/// the library.
 #[must_use]
 pub fn for_library(request: &PlanRequest<'_>, offer: Offer, rows: &[Row]) -> Vec<Option<Priced>> {
     let restriction = Restriction { library: Some(offer), ..request.restriction.clone() };

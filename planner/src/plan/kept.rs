@@ -1,14 +1,14 @@
-//! What a search knows of the strategies that it simulated, and what it need not look at any more.
+//! Simulated strategies of a search, and the pruning rules that follow from them.
 
 use fabricast_topologies::Picos;
 
 use super::Priced;
 use crate::strategy::Strategy;
 
-/// A channel is a thread block that the application does without: more of them must be faster by this part.
+/// Relative speed-up that more channels must bring: each channel costs the application a thread block.
 const CHANNELS_WORTH: f64 = 0.01;
 
-/// What was simulated, by algorithm and protocol.
+/// Simulated strategies by algorithm and protocol.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pairs: Vec<Vec<Priced>>,
@@ -22,32 +22,33 @@ impl Kept {
         }
     }
 
-    /// The best of each algorithm and protocol, fastest first: the fewest channels that come within [`CHANNELS_WORTH`]
-    /// of the fastest.
+    /// Returns the best strategy of each algorithm and protocol, fastest first: the one with the fewest channels within
+    /// [`CHANNELS_WORTH`] of the fastest.
     pub(super) fn best(&self) -> Vec<Priced> {
         let mut pairs: Vec<Priced> = self.pairs.iter().filter_map(|pair| best(pair)).collect();
         pairs.sort_by_key(|p| (p.time, p.strategy));
         pairs
     }
 
-    /// The fastest of all; of several the one of fewest channels.
+    /// Returns the fastest strategy; of equals, the one with the fewest channels.
     pub(super) fn fastest(&self) -> Option<Priced> {
         let all = self.pairs.iter().flatten();
         all.min_by_key(|p| (p.time, p.strategy.channels, p.strategy)).copied()
     }
 
-    /// Whether a strategy with this lower bound could be faster than all that were simulated.
+    /// Returns true if a strategy with lower bound `least` could be faster than all simulated ones.
     pub(super) fn may_lead(&self, least: Picos) -> bool {
         self.fastest().is_none_or(|fastest| least < fastest.time)
     }
 
-    /// Whether a strategy that takes at least `least` could still be the pick or the runner-up.
+    /// Returns true if a strategy with lower bound `least` could still be selected or become the runner-up.
     pub(super) fn can_matter(&self, least: Picos, strategy: Strategy) -> bool {
         self.latest(strategy).is_none_or(|latest| least <= latest)
     }
 
-    /// The latest that a strategy may end and still be the pick or the runner-up, or be preferred to those of its pair that
-    /// are. Whatever else is simulated of a pair, what it is kept for takes no longer than `worth_of` says.
+    /// Returns the latest end time at which a strategy can still be selected or become the runner-up, or be preferred
+    /// to such a strategy of its own pair. The time of a pair's representative never exceeds `worth_of`, whatever else
+    /// is simulated of the pair.
     pub(super) fn latest(&self, strategy: Strategy) -> Option<Picos> {
         let mut worths: Vec<Picos> = self.pairs.iter().filter_map(|pair| worth_of(pair)).collect();
         worths.sort_unstable();
@@ -55,16 +56,16 @@ impl Kept {
         own.into_iter().chain(worths.get(1).copied()).min()
     }
 
-    /// Whether what is known of the same algorithm and protocol with fewer channels is good enough: even if this strategy
-    /// were done in `least`, fewer channels would be within [`CHANNELS_WORTH`] of it, and preferred.
+    /// Returns true if fewer channels of the same algorithm and protocol are known to be good enough: even if this
+    /// strategy finished in `least`, they would be within [`CHANNELS_WORTH`] of it, and preferred.
     pub(super) fn is_settled(&self, least: Picos, strategy: Strategy) -> bool {
         let best = self.of_pair(strategy).and_then(best);
         best.is_some_and(|best| best.strategy.channels < strategy.channels && best.time <= worth_of_time(least))
     }
 
-    /// Of what was passed over, one that has fewer channels than the pick or the runner-up and may be within
-    /// [`CHANNELS_WORTH`] of its pair's fastest: then it stands for the pair, which is second to others. With the time
-    /// until which that is so.
+    /// Finds a pruned strategy that has fewer channels than the selected one or the runner-up, and may be within
+    /// [`CHANNELS_WORTH`] of its pair's fastest. It would then represent the pair. Returns its index in `passed_over`
+    /// and the time limit for its simulation.
     pub(super) fn preferable(&self, passed_over: &[(Picos, Strategy)]) -> Option<(usize, Picos)> {
         let mut pairs: Vec<(Priced, Picos)> =
             self.pairs.iter().filter_map(|pair| Some((best(pair)?, worth_of(pair)?))).collect();
@@ -90,7 +91,7 @@ pub(crate) fn same_pair(a: Strategy, b: Strategy) -> bool {
     (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
 }
 
-/// The longest time for which fewer channels are preferred.
+/// Longest time at which fewer channels are preferred.
 fn worth_of(pair: &[Priced]) -> Option<Picos> {
     pair.iter().map(|p| p.time).min().map(worth_of_time)
 }

@@ -1,8 +1,9 @@
-//! What a strategy takes at least, before it is simulated: by what the collective forces on the fabric, by what is known
-//! of its algorithm, and by the longest chain and the loads of one loop of its schedule (`sim::template`).
+//! Lower bounds on a strategy's time before it is simulated, from the traffic that the collective forces on the fabric,
+//! from facts about its algorithm, and from the longest chain and the loads of one loop of its schedule
+//! (`sim::template`).
 //!
-//! These are bounds, never estimates: none exceeds the simulated time, so a search that discards by them finds what one
-//! that simulates everything finds.
+//! These are bounds, not estimates: none exceeds the simulated time. A search that prunes by them finds the same result
+//! as one that simulates everything.
 
 use fabricast_sim::profile::{HostWork, LaneSpeed};
 use fabricast_sim::schedule::{Call, Header, Matrix, Workplace};
@@ -14,7 +15,7 @@ use crate::algorithm::facts::{Count, Toll, toll};
 use crate::bound::{Bounds, Efficiency, InNetwork, Sharing, least_traffic};
 use crate::strategy::Strategy;
 
-/// The least times of all strategies for a call.
+/// Lower bounds on the times of all strategies for a call.
 pub(super) struct LeastTimes<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     pub(super) bounds: &'a Bounds,
@@ -23,15 +24,15 @@ pub(super) struct LeastTimes<'a> {
 }
 
 impl LeastTimes<'_> {
-    /// Less than this no run of the strategy takes, launching included: start-up, a step, and the bytes through the fabric,
-    /// through the channels at the protocol's rate, or those that the algorithm's busiest rank sends through its port; or as
-    /// many steps as the algorithm takes one after the other.
+    /// Lower bound on the strategy's time, including the launch, without a schedule. It is the start-up plus the larger
+    /// of two terms: the steps that the algorithm does in sequence; or one step plus the time to move the bytes through
+    /// the fabric, through the channels at the protocol's rate, or through the port of the algorithm's busiest rank.
     pub(super) fn at_sight(&self, strategy: Strategy) -> Picos {
         let (request, call) = (self.request, &self.call);
         let costs = request.profile.protocol(strategy.protocol);
         let links = request.profile.links;
         let best_link = [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        // The simulator rounds efficiencies, by less than a millionth.
+        // The simulator rounds efficiencies by less than a millionth.
         let counted = |efficiency: f64| efficiency + 1e-6;
         let efficiency = Efficiency { wire: counted(costs.wire_efficiency), links: counted(best_link) };
         let fabric = self.bounds.reached(call, strategy.algorithm.in_network(), efficiency);
@@ -39,8 +40,8 @@ impl LeastTimes<'_> {
         let lanes = first_byte + Picos(self.lanes(strategy) as u64);
         let step = if call.ranks > 1 { costs.least_software() } else { Picos::ZERO };
         let count = Count::on_hosts(call.ranks, request.ranks_per_node);
-        // Between ranks of one device a step has no latency, and what they send passes no port.
-        // Nor does what the CPUs exchange.
+        // Between ranks of one device a step has no latency, and their messages use no port. Messages between CPUs use
+        // none either.
         let by_devices = request.profile.workplace(call.collective) == Workplace::Device;
         let Toll { steps, sent } = match self.bounds.sharing() {
             Sharing::None if by_devices => toll(strategy.algorithm, call.collective, count),
@@ -51,18 +52,18 @@ impl LeastTimes<'_> {
         self.launched(strategy, costs.least_startup(call.collective) + (step + fabric.max(lanes).max(port)).max(steps))
     }
 
-    /// The same where the device's side is known to take so long at least.
+    /// Variant of [`Self::at_sight`] with a known lower bound of the device's time.
     pub(super) fn by_device(&self, strategy: Strategy, device: Picos) -> Picos {
         self.at_sight(strategy).max(self.launched(strategy, device))
     }
 
-    /// The same of the schedule with this header, and what its template says.
+    /// Variant of [`Self::at_sight`] with the schedule's header and template.
     pub(super) fn by_template(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let least = found.template().and_then(|template| template.least(header, found.blocks, self.request.profile));
         self.by_device(strategy, least.unwrap_or_default())
     }
 
-    /// The same where the template is that of a single channel, which is all that is known of the first.
+    /// Variant of [`Self::by_template`] with a template of the first channel alone.
     pub(super) fn by_first_channel(&self, strategy: Strategy, header: &Header, found: &Found) -> Picos {
         let (template, profile) = (found.template(), self.request.profile);
         let least = template.and_then(|template| template.least_of_first(header, strategy.channels, profile));
@@ -75,11 +76,11 @@ impl LeastTimes<'_> {
         self.request.profile.launch(mode.launch, mode.processes).apply(device, work)
     }
 
-    /// Picoseconds that the channels of all ranks together take for the least that must move. A channel that copies
-    /// within its rank besides only takes longer.
+    /// Time in picoseconds that the channels of all ranks need to move the least traffic. Copies within a rank are
+    /// ignored, which retains a lower bound.
     fn lanes(&self, strategy: Strategy) -> f64 {
         let LaneSpeed::Rate(lane) = self.request.profile.protocol(strategy.protocol).lane else { return 0.0 };
-        // What switches copy passes no channel.
+        // Data that switches copy does not use a channel.
         if strategy.algorithm.in_network() == InNetwork::Allowed {
             return 0.0;
         }

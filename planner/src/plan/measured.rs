@@ -1,4 +1,4 @@
-//! Measured times in the place of predicted ones: where a strategy was measured at a size, that counts.
+//! Measured times, which take precedence over predicted ones at the sizes where a strategy was measured.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use super::search::{Search, Watcher};
 use super::{PlanError, Priced, Row};
 use crate::strategy::Strategy;
 
-/// How well a measured time is known where it was measured once, as a part of it: what a tuned table may be slower than
-/// the default is taken for noise too.
+/// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by no more than
+/// this counts as equal, too.
 pub const MEASURED_NOISE: f64 = 0.02;
 
-/// A measured time.
+/// Measured time with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The median of the repetitions.
+    /// Median of the repetitions.
     pub time: Picos,
-    /// The least, less [`MEASURED_NOISE`].
+    /// Smallest time, minus [`MEASURED_NOISE`].
     pub low: Picos,
-    /// The greatest, and [`MEASURED_NOISE`] more.
+    /// Largest time, plus [`MEASURED_NOISE`].
     pub high: Picos,
 }
 
@@ -31,23 +31,23 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// None.
+    /// No measurements.
     pub const NONE: Self = Self { cells: BTreeMap::new() };
 
-    /// Adds a time; several of one strategy are repetitions. Its threads and chunk are the library's business: they do not
-    /// tell strategies apart.
+    /// Adds a time; several times of one strategy are repetitions. Threads and chunk are left to the library and do not
+    /// distinguish strategies.
     pub fn add(&mut self, collective: Collective, bytes: Bytes, strategy: Strategy, time: Picos) {
         let strategy = plain(strategy);
         self.cells.entry((collective, bytes)).or_default().entry(strategy).or_default().push(time);
     }
 
-    /// Number of sizes of collectives with measured times.
+    /// Number of pairs of collective and size with measured times.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no measurements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
@@ -72,8 +72,8 @@ fn summary(times: &[Picos]) -> Option<Measured> {
     Some(Measured { time, low, high: Picos((greatest * (1.0 + MEASURED_NOISE)) as u64) })
 }
 
-/// Puts the measured times of a row's size in, and its pairs in order again. Of an algorithm and protocol that was measured,
-/// other channels than those measured no longer compete: their times are predictions only.
+/// Inserts the measured times of a row's size and sorts its pairs again. If an algorithm and protocol was measured, its
+/// other channel counts no longer compete, because their times are only predicted.
 pub(super) fn stand_in(
     search: &Search<'_>,
     mut row: Row,

@@ -1,4 +1,5 @@
-//! The plan: which strategy for which collective and size, how sure, and how far from the bound.
+//! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
+//! bound.
 
 mod ahead;
 mod between;
@@ -37,91 +38,91 @@ pub(crate) use search::plan_within;
 pub use search::{Watcher, least_time, plan, plan_with, prices};
 pub use space::{NotTried, SearchSpace, Tried};
 
-/// What to plan.
+/// Input of a plan.
 #[derive(Clone, Copy)]
 pub struct PlanRequest<'a> {
     /// The fabric.
     pub fabric: &'a Fabric,
-    /// Its routes.
+    /// Routes of the fabric.
     pub router: &'a Router<'a>,
-    /// The device of each rank.
+    /// Device of each rank.
     pub placement: &'a [NodeId],
-    /// What software costs.
+    /// Software cost profile.
     pub profile: &'a Profile,
-    /// Ranks on each host, for algorithms with levels.
+    /// Ranks on each host, for hierarchical algorithms.
     pub ranks_per_node: u32,
-    /// How calls are launched.
+    /// Launch mode of calls.
     pub mode: LaunchMode,
-    /// In place or not.
+    /// In-place or out-of-place buffers.
     pub buffers: BufferUse,
-    /// The root of broadcast and reduce.
+    /// Root rank of broadcast and reduce.
     pub root: u32,
-    /// Who sends how much to whom in an all_to_allv.
+    /// Bytes from each rank to each rank in an all_to_allv.
     pub matrix: Option<&'a Matrix>,
-    /// The collectives.
+    /// Collectives to plan.
     pub collectives: &'a [Collective],
-    /// The sizes. An all_to_allv's matrix is scaled to them; a barrier has a single row whatever they are.
+    /// Message sizes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the sizes.
     pub sizes: &'a [Bytes],
-    /// What may be chosen from.
+    /// Restriction of the candidates.
     pub restriction: &'a Restriction,
-    /// Whose own choice is shown beside the pick; none is with `None`.
+    /// Library whose default is shown next to the selected strategy, if any.
     pub library: Option<&'a Chooser>,
-    /// Whether strategies that cannot win are simulated too (a chart wants them, a table does not).
+    /// Effort: charts need times of strategies that cannot win, tables do not.
     pub effort: Effort,
 }
 
-/// How many strategies are simulated.
+/// Extent of simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// Those that can still win or come second.
+    /// Strategies that can still win or come second.
     #[default]
     Contenders,
-    /// The best channel count of every algorithm and protocol too.
+    /// Additionally the best channel count of every algorithm and protocol.
     EveryPair,
 }
 
-/// A strategy with its predicted time and the band around it.
+/// Strategy with its predicted time and prediction interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Priced {
     /// The strategy.
     pub strategy: Strategy,
     /// Predicted time.
     pub time: Picos,
-    /// Lower end of the band.
+    /// Lower end of the prediction interval.
     pub low: Picos,
-    /// Upper end of the band.
+    /// Upper end of the prediction interval.
     pub high: Picos,
-    /// The capacity that was used most, and how much of it; empty where bytes hardly matter.
+    /// Most used capacity; `None` if bandwidth hardly matters.
     pub busiest: Option<Busiest>,
-    /// What was measured of it, which counts before what is predicted.
+    /// Measured time, which takes precedence over the predicted one.
     pub measured: Option<Measured>,
 }
 
 impl Priced {
-    /// What counts: the measured time, or else the predicted one with its band.
+    /// The measured time if there is one, otherwise the predicted time with its interval.
     #[must_use]
     pub fn counted(&self) -> Measured {
         self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
     }
 
-    /// Whether both are of one algorithm and protocol.
+    /// Returns true if both have the same algorithm and protocol.
     #[must_use]
     pub fn is_pair_of(&self, other: &Self) -> bool {
         (self.strategy.algorithm, self.strategy.protocol) == (other.strategy.algorithm, other.strategy.protocol)
     }
 }
 
-/// A capacity and the part of it that a run used.
+/// Capacity and its utilization in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busiest {
     /// The capacity.
     pub resource: fabricast_sim::lower::Resource,
-    /// Used ÷ available.
+    /// Used divided by available capacity.
     pub fraction: f64,
 }
 
 impl Busiest {
-    /// Of a run; `None` where it used no capacity.
+    /// Returns the most used capacity of a run; `None` if it used none.
     #[must_use]
     pub fn of(timeline: &Timeline) -> Option<Self> {
         let Utilization { resource, fraction, .. } = Utilization::busiest(&timeline.utilization)?;
@@ -129,35 +130,36 @@ impl Busiest {
     }
 }
 
-/// The answer for one collective and size.
+/// Result for one collective and message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The collective.
     pub collective: Collective,
-    /// The size of the call.
+    /// Message size of the call.
     pub bytes: Bytes,
-    /// What bandwidths count: nccl-tests' size. Only an all_to_allv's differs from `bytes`.
+    /// Size that bandwidths refer to, as in nccl-tests. Differs from `bytes` only for an all_to_allv.
     pub size: Bytes,
-    /// The strategy to take: the fastest, or one with fewer channels that is slower by no more than those are worth, or the library's
-    /// default where it is not told which of the two is faster.
+    /// Selected strategy: the fastest; or one with fewer channels whose slowdown is less than the channels are worth;
+    /// or the library's default if the faster of the two cannot be determined.
     pub pick: Priced,
-    /// Why it is the pick.
+    /// Reason for the selection.
     pub preference: Preference,
-    /// The fastest of all candidates, whatever is preferred to it: no strategy that the search tries is done sooner.
+    /// Fastest of all candidates: no strategy in the search space has a shorter predicted time.
     pub fastest: Priced,
-    /// The best strategy of another algorithm or protocol; where the library's default is the pick, the fastest.
+    /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
     pub runner_up: Option<Priced>,
-    /// What no schedule can beat.
+    /// Lower bound for every schedule.
     pub bound: Bound,
-    /// The best channel count of each algorithm and protocol that was simulated, fastest first.
+    /// Best channel count of each simulated algorithm and protocol, fastest first.
     pub pairs: Vec<Priced>,
-    /// What the library would have chosen by itself; `None` where none was asked for, or its choice is not known.
+    /// The library's default; `None` if no library was requested or its choice is unknown.
     pub library_default: Option<LibraryDefault>,
-    /// Candidates that were not simulated because no schedule of this size is possible or it is too large, each with the reason.
+    /// Candidates that were not simulated because their schedule is impossible at this size or too large, each with the
+    /// reason.
     pub left_out: Vec<(Strategy, Unsupported)>,
 }
 
-/// A plan.
+/// Selected strategies by collective and message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The fabric's name.
@@ -166,36 +168,37 @@ pub struct Plan {
     pub profile: String,
     /// Number of ranks.
     pub ranks: u32,
-    /// By collective, then size.
+    /// Rows by collective, then size.
     pub rows: Vec<Row>,
-    /// Sizes between those of the rows, around those at which picks change; by collective, then size.
+    /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
+    /// size.
     pub between: Vec<Row>,
-    /// Equal neighbours among the rows and what is between them, merged.
+    /// Ranges of adjacent sizes, from both kinds of rows, that share a selected strategy.
     pub ranges: Vec<Range>,
-    /// What the library does by itself below the first size and above the last, by its own formula; empty where that is not known.
+    /// The library's defaults below the first size and above the last, by its own formula; empty if unknown.
     pub beyond: Vec<Range>,
-    /// Whose own choices stand in the rows.
+    /// Library whose defaults are in the rows.
     pub library: Option<Library>,
-    /// Where the intervals of the fastest and of the library's choice overlap by more than this part of the shorter one, its choice is
-    /// the pick.
+    /// Overlap, as a share of the shorter interval, above which the library's default is selected instead of the
+    /// fastest strategy.
     pub most_overlap: f64,
-    /// Why some of its choices are not known, each reason once.
+    /// Reasons why some of the library's defaults are unknown, each once.
     pub library_unknown: Vec<String>,
-    /// Collectives among several for which the restriction leaves nothing, each with the reason; they have no rows.
+    /// Collectives for which the restriction leaves no candidate, each with the reason; they have no rows.
     pub left_out: Vec<(Collective, String)>,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Nothing is left to choose from.
+    /// No candidate is left.
     #[error("no strategy for {collective} is left: {}", reasons(.rejected, .possible))]
     NothingToChoose {
         /// The collective.
         collective: Collective,
-        /// What was tried, and why not.
+        /// Rejected candidates, each with the reason.
         rejected: Vec<(Strategy, Unsupported)>,
-        /// Algorithms and protocols that go together here without the restriction: `ring (ll, ll128, simple)`.
+        /// Combinations of algorithm and protocol available without the restriction: `ring (ll, ll128, simple)`.
         possible: Vec<String>,
     },
     /// A simulation failed.
@@ -205,9 +208,9 @@ pub enum PlanError {
         strategy: Strategy,
         /// The collective.
         collective: Collective,
-        /// The size.
+        /// Message size.
         bytes: Bytes,
-        /// Why.
+        /// Cause.
         source: Box<fabricast_sim::SimulateError>,
     },
 }
@@ -220,7 +223,7 @@ fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String 
 }
 
 impl Plan {
-    /// The rows and what is between them, by collective and size.
+    /// Returns both kinds of rows, by collective and size.
     #[must_use]
     pub fn all_rows(&self) -> Vec<Row> {
         between::all(&self.rows, &self.between)
@@ -228,8 +231,9 @@ impl Plan {
 }
 
 impl Row {
-    /// What a table tells the library for sizes like this: the pick; where that is the library's own choice, on all channels that it
-    /// allows such calls, so that it does for all of them as it would.
+    /// Returns the entry of a library's table for sizes like this: the selected strategy. If that is the library's
+    /// default, it gets all channels that the library allows for such calls, so that the library behaves as by default
+    /// for all of them.
     #[must_use]
     pub fn told(&self) -> Strategy {
         let pick = self.pick.strategy;
@@ -237,26 +241,26 @@ impl Row {
         Strategy { channels: own.map_or(pick.channels, |default| default.choice.most_channels), ..pick }
     }
 
-    /// Bus bandwidth of a time, GB/s, as nccl-tests counts it.
+    /// Bus bandwidth for a time, in GB/s, as defined by nccl-tests.
     #[must_use]
     pub fn busbw_gbps(&self, time: Picos, ranks: u32) -> f64 {
         busbw_gbps(self.collective, self.size, time, ranks)
     }
 
-    /// The bound ÷ the pick's time, 0 to 1.
+    /// Lower bound divided by the time of the selected strategy, 0 to 1.
     #[must_use]
     pub fn fraction_of_bound(&self) -> f64 {
         if self.pick.time.0 == 0 { 1.0 } else { self.bound.time.0 as f64 / self.pick.time.0 as f64 }
     }
 }
 
-/// Bus bandwidth in GB/s, as nccl-tests counts it; 0 for no time.
+/// Bus bandwidth in GB/s, as defined by nccl-tests; 0 if the time is 0.
 #[must_use]
 pub fn busbw_gbps(collective: Collective, bytes: Bytes, time: Picos, ranks: u32) -> f64 {
     algbw_gbps(bytes, time) * collective.busbw_factor(ranks)
 }
 
-/// Bytes over time in GB/s; 0 for no time.
+/// Bytes divided by time, in GB/s; 0 if the time is 0.
 #[must_use]
 pub fn algbw_gbps(bytes: Bytes, time: Picos) -> f64 {
     if time.0 == 0 { 0.0 } else { bytes.0 as f64 * 1e3 / time.0 as f64 }

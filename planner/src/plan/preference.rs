@@ -1,48 +1,48 @@
-//! Whether the pick is preferred to what the library does by itself: a step of its own, after the search.
+//! Selection between the fastest strategy and the library's default, after the search.
 //!
-//! Predictions are off by as much as their intervals say. Where those of the pick and of the library's default overlap by
-//! more than [`MOST_OVERLAP`] of the shorter one (in logarithms of times), it is not told which is the faster, and the
-//! default stays: changing it costs work and may cost time. With independent normal errors an overlap of a half means that
-//! the pick is the faster one with 82 % (80 % intervals of equal width w overlap by half where the times are w/2 apart,
-//! 0.9 standard deviations of their difference).
+//! Predictions are as uncertain as their intervals say. Where the intervals of the fastest strategy and of the
+//! library's default overlap by more than [`MOST_OVERLAP`] of the shorter one (on a logarithmic time scale), the faster
+//! one cannot be determined. The default stays: changing it costs work and may cost time. With independent normal
+//! errors, an overlap of one half means that the fastest strategy is faster with 82 % probability (80 % intervals of
+//! equal width w overlap by half if the times are w/2 apart, which is 0.9 standard deviations of their difference).
 //!
-//! A plan for a library alone, which tells it to do otherwise than it would, departs only where the intervals are apart, or where
-//! both were measured: such a plan is loaded and runs unseen, and a loss weighs more there than a gain.
+//! A plan for a library alone departs from its defaults only if the intervals are disjoint, or if both strategies were
+//! measured. Such a plan is loaded and runs unsupervised, where a loss weighs more than a gain.
 
 use super::{LibraryDefault, Priced, Row};
 use crate::strategy::Restriction;
 
-/// The library's default stays where intervals overlap by more than this part of the shorter one; in plans for a library, where
-/// they overlap at all.
+/// Overlap, as a share of the shorter interval, above which the library's default is selected. In plans for a library
+/// any overlap suffices.
 pub const MOST_OVERLAP: f64 = 0.5;
 
-/// The part of the shorter interval that may be shared where the library's default is given up.
+/// Largest overlap, as a share of the shorter interval, at which the library's default is replaced.
 pub(super) fn most_overlap(restriction: &Restriction) -> f64 {
     if restriction.library.is_some() { 0.0 } else { MOST_OVERLAP }
 }
 
-/// Why a row's pick is what it is.
+/// Reason for a row's selected strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Preference {
-    /// It is the fastest by prediction.
+    /// Fastest by prediction.
     #[default]
     Fastest,
-    /// It is the library's default, whose interval overlaps with that of the fastest.
+    /// The library's default, whose interval overlaps with that of the fastest.
     Default {
-        /// The fastest by prediction.
+        /// Fastest by prediction.
         fastest: Priced,
-        /// By which part of the shorter interval.
+        /// Overlap as a share of the shorter interval.
         overlap: f64,
     },
-    /// It is that of neighbouring sizes, or the library's where a size alone is not worth departing from it.
+    /// Strategy of neighbouring sizes, or the library's default if one size alone is not worth a departure.
     Neighbours {
-        /// What would be taken for this size alone.
+        /// Strategy that would be selected for this size alone.
         fastest: Priced,
     },
 }
 
 impl Preference {
-    /// The fastest by prediction, where it was passed over.
+    /// The fastest by prediction, if another strategy was preferred.
     #[must_use]
     pub fn passed_over(&self) -> Option<&Priced> {
         match self {
@@ -52,7 +52,7 @@ impl Preference {
     }
 }
 
-/// Takes the library's default for the pick where their intervals do not tell them apart and the restriction allows it.
+/// Selects the library's default if the intervals overlap too much and the restriction allows it.
 pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
     let Some(LibraryDefault { priced: default, .. }) = row.library_default else { return row };
     let fastest = row.pick;
@@ -70,7 +70,7 @@ pub(super) fn settle(mut row: Row, restriction: &Restriction) -> Row {
     row
 }
 
-/// The part of the shorter interval that the other covers, in logarithms; 0 to 1.
+/// Share of the shorter interval that the other covers, on a logarithmic scale; 0 to 1.
 pub(super) fn overlap(a: &Priced, b: &Priced) -> f64 {
     let ends = |priced: &Priced| [priced.counted().low, priced.counted().high].map(|end| (end.0.max(1) as f64).ln());
     let ([a_low, a_high], [b_low, b_high]) = (ends(a), ends(b));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_are_parts_of_the_shorter_interval() {
+    fn overlap_is_a_share_of_the_shorter_interval() {
         let near = |a, b, expected: f64| {
             let (found, mirrored) = (overlap(&a, &b), overlap(&b, &a));
             assert!((found - expected).abs() < 1e-12 && found == mirrored, "{found} {mirrored} {expected}");
@@ -107,7 +107,7 @@ mod tests {
         near(priced(100, 150, 200), priced(300, 350, 400), 0.0);
         near(priced(100, 200, 400), priced(200, 400, 800), 0.5);
         near(priced(100, 200, 800), priced(200, 250, 400), 1.0);
-        // Without width: the same or not.
+        // Intervals of zero width: equal or not.
         near(priced(100, 100, 100), priced(100, 100, 100), 1.0);
         near(priced(100, 100, 100), priced(101, 101, 101), 0.0);
     }

@@ -1,4 +1,4 @@
-//! Merges neighbouring sizes with the same pick.
+//! Merges neighbouring sizes with the same strategy.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -6,10 +6,10 @@ use fabricast_topologies::Bytes;
 use super::Row;
 use crate::strategy::Strategy;
 
-/// The last size of a table: more than any call, and no number that a reader with signs stumbles over.
+/// Largest size in a table: larger than any call, and representable as a signed 64-bit integer.
 pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
 
-/// Consecutive planned sizes with one strategy. Between two planned sizes the boundary lies at their geometric mean.
+/// Consecutive planned sizes with one strategy. The boundary between two planned sizes is at their geometric mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The collective.
@@ -18,11 +18,11 @@ pub struct Range {
     pub min_bytes: Bytes,
     /// Last byte size, inclusive.
     pub max_bytes: Bytes,
-    /// The pick.
+    /// Selected strategy.
     pub strategy: Strategy,
 }
 
-/// Consecutive sizes of a collective with something in common. Between two of them that differ the boundary lies at their
+/// Consecutive sizes of a collective with an equal key. The boundary between two sizes with different keys is at their
 /// geometric mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch<K> {
@@ -32,12 +32,12 @@ pub struct Stretch<K> {
     pub min_bytes: Bytes,
     /// Last byte size, inclusive.
     pub max_bytes: Bytes,
-    /// What they have in common.
+    /// Common property of the sizes.
     pub key: K,
 }
 
 impl<K: PartialEq> Stretch<K> {
-    /// Merges sizes that are ordered by collective and size.
+    /// Merges sizes in order of collective and size.
     pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
         let mut merged: Vec<Self> = Vec::new();
         for (collective, bytes, key) in sizes {
@@ -57,7 +57,7 @@ impl<K: PartialEq> Stretch<K> {
     }
 }
 
-/// The ranges of rows that are ordered by collective and size.
+/// Returns the ranges of rows in order of collective and size.
 pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
     let merged = Stretch::merge(rows.iter().map(|row| (row.collective, row.bytes, row.told())));
     merged.into_iter().map(Range::from).collect()

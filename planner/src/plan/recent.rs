@@ -1,15 +1,15 @@
-//! The outlines made last. Each is needed once for a protocol, mostly soon one after another, and is large: of a ring over
-//! many hosts megabytes. So no more of them are kept than fit; the others are written again if they are needed again.
+//! Bounded cache of schedule outlines. An outline is needed once per protocol, mostly in short succession, and is large
+//! (megabytes for a ring over many hosts). Evicted ones are recomputed when needed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabricast_sim::template::Outline;
 
-/// Runs of all outlines that are kept, of some 150 bytes each.
+/// Limit on the runs of all cached outlines, at about 150 bytes each.
 const MOST_RUNS: usize = 1 << 19;
 
-/// Outlines by key, the oldest first.
+/// Outlines by key, oldest first.
 #[derive(Debug)]
 pub(super) struct Recent<K> {
     kept: Mutex<VecDeque<(K, Arc<Outline>)>>,
@@ -22,7 +22,7 @@ impl<K> Default for Recent<K> {
 }
 
 impl<K: PartialEq> Recent<K> {
-    /// Keeps an outline; older ones that do not fit beside it go.
+    /// Caches an outline and evicts the oldest ones over the limit.
     pub(super) fn keep(&self, key: K, outline: Arc<Outline>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((key, outline));
@@ -32,7 +32,7 @@ impl<K: PartialEq> Recent<K> {
         }
     }
 
-    /// An outline that is still there.
+    /// Returns an outline if it is still cached.
     pub(super) fn get(&self, key: &K) -> Option<Arc<Outline>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().find(|(known, _)| known == key).map(|(_, outline)| outline.clone())

@@ -1,4 +1,5 @@
-//! The search: bound every candidate, simulate those that can still win, keep the best and the best of another kind.
+//! The search: computes a lower bound for every candidate, simulates those that can still win, and returns the best
+//! strategy and the best one of another algorithm or protocol.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -28,33 +29,34 @@ use crate::bound::{Bound, Bounds};
 use crate::library::Chooser;
 use crate::strategy::{Strategy, candidates, possible};
 
-/// Ranks up to which a template of channels that go different ways is folded, for what it tells of other sizes and protocols.
+/// Largest number of ranks at which a template is folded for channels with different rank orders. Its use for other
+/// sizes and protocols then justifies the cost.
 const MOST_FOLDED_TWICE: u32 = 1024;
 
-/// How the outside follows a search.
+/// Interruption and progress of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watcher<'a> {
-    /// Set from outside to stop.
+    /// Flag set by the caller to stop the search.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Rows done so far.
+    /// Number of rows done so far.
     pub rows_done: Option<&'a AtomicUsize>,
 }
 
-/// Finds the best strategy for every collective and size; of several collectives, those for which the restriction leaves
-/// nothing are left out. Rows are independent and run on all threads of the current
-/// rayon pool; the result does not depend on their number.
+/// Finds the best strategy for every collective and size. Of several collectives, those for which the restriction
+/// leaves no candidate are omitted. Rows are independent and run on all threads of the current rayon pool; the result
+/// does not depend on their number.
 ///
 /// # Errors
-/// [`PlanError`]: nothing to choose from, or a simulation that cannot run.
+/// [`PlanError`]: no candidate, or a simulation that cannot run.
 pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
     plan_within(request, &bounds_of(request), &Measurements::NONE, watcher)
 }
 
-/// The same, with measured times in the place of predicted ones where there are any, with rows at the sizes in between at which
-/// picks change, and with what the library does beyond the sizes: what tables are made of.
+/// Variant of [`plan`] for tables: uses measured times where they exist, adds rows between the requested sizes where
+/// the selected strategy changes, and the library's defaults outside the requested sizes.
 ///
 /// # Errors
-/// [`PlanError`], as [`plan`].
+/// [`PlanError`], as in [`plan`].
 pub fn plan_with(
     request: &PlanRequest<'_>,
     measurements: &Measurements,
@@ -70,10 +72,10 @@ pub fn plan_with(
     Ok(plan)
 }
 
-/// Rows at the sizes asked for where the bounds of the ranks are known.
+/// Variant of [`plan_with`] that plans only the requested sizes, with known bounds of the ranks.
 ///
 /// # Errors
-/// [`PlanError`], as [`plan`].
+/// [`PlanError`], as in [`plan`].
 pub(crate) fn plan_within(
     request: &PlanRequest<'_>,
     bounds: &Bounds,
@@ -84,7 +86,7 @@ pub(crate) fn plan_within(
     RowPlanner { templates: &templates, bounds, measurements, watcher }.plan()
 }
 
-/// What the rows of a plan have in common.
+/// Shared context of the rows of a plan.
 pub(super) struct RowPlanner<'a> {
     templates: &'a Templates<'a>,
     bounds: &'a Bounds,
@@ -92,7 +94,7 @@ pub(super) struct RowPlanner<'a> {
     watcher: Watcher<'a>,
 }
 
-/// A row, and why the library's choice is not known where it is not.
+/// Row, with the reason why the library's default is unknown, if it is.
 type Judged = (Row, Option<String>);
 
 impl<'a> RowPlanner<'a> {
@@ -100,7 +102,7 @@ impl<'a> RowPlanner<'a> {
         self.templates.request
     }
 
-    /// The rows of the request.
+    /// Plans the rows of the request.
     fn plan(&self) -> Result<Plan, PlanError> {
         let request = self.request();
         let cells: Vec<(Collective, Bytes)> =
@@ -115,7 +117,7 @@ impl<'a> RowPlanner<'a> {
                     rows.push(row);
                     library_unknown.extend(unknown.filter(|reason| !library_unknown.contains(reason)));
                 }
-                // One of several collectives may be beyond the restriction; the others are still wanted.
+                // The restriction may leave no candidate for one of several collectives; the others are still planned.
                 Err(error @ PlanError::NothingToChoose { collective, .. }) => {
                     if left_out.iter().all(|(known, _)| *known != collective) {
                         left_out.push((collective, error));
@@ -127,7 +129,7 @@ impl<'a> RowPlanner<'a> {
         if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
             return Err(error.clone());
         }
-        // Picks for a library become its table.
+        // Strategies selected for a library become its table.
         if request.restriction.library.is_some() {
             steady::settle(&mut rows, request.restriction);
         }
@@ -146,10 +148,10 @@ impl<'a> RowPlanner<'a> {
         })
     }
 
-    /// A row for each collective and size, on all threads.
+    /// Plans a row for each collective and size, on all threads.
     fn judged(&self, cells: &[(Collective, Bytes)]) -> Vec<Result<Judged, PlanError>> {
         let rows = cells.par_iter().with_max_len(1);
-        // Rows take from microseconds to seconds.
+        // A row needs between microseconds and seconds.
         rows.map(|&(collective, bytes)| {
             let row = self.row(collective, bytes);
             if let Some(done) = self.watcher.rows_done {
@@ -160,7 +162,8 @@ impl<'a> RowPlanner<'a> {
         .collect()
     }
 
-    /// Rows at further sizes; of those for which the restriction leaves nothing there are none.
+    /// Plans rows at additional sizes, without counting progress. Omits those for which the restriction leaves no
+    /// candidate.
     pub(super) fn further(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<Row>, PlanError> {
         let quiet = Self { watcher: Watcher { rows_done: None, ..self.watcher }, ..*self };
         let rows = quiet.judged(cells).into_iter().filter_map(|row| match row {
@@ -178,7 +181,7 @@ impl<'a> RowPlanner<'a> {
         Ok((preference::settle(row, self.request().restriction), unknown))
     }
 
-    /// A row of what the library does by itself, where that is known; nothing else is looked at.
+    /// Plans a row that selects the library's default, if that is known, without examining other candidates.
     pub(super) fn kept(&self, collective: Collective, bytes: Bytes) -> Result<Option<Row>, PlanError> {
         let search = self.search(collective, bytes);
         let choice = self.request().library.and_then(|chooser| chooser.choose(&search.call).ok());
@@ -200,7 +203,7 @@ impl<'a> RowPlanner<'a> {
         Ok(priced.ok().map(row))
     }
 
-    /// What a strategy takes for a call; nothing where there is no such schedule.
+    /// Simulates a strategy for a call; `None` if there is no such schedule.
     pub(super) fn price(
         &self,
         collective: Collective,
@@ -216,12 +219,12 @@ impl<'a> RowPlanner<'a> {
     }
 }
 
-/// The sizes of the rows of a collective.
+/// Message sizes of the rows of a collective.
 fn sizes<'a>(request: &PlanRequest<'a>, collective: Collective) -> &'a [Bytes] {
     if collective == Collective::Barrier { &[Bytes(0)] } else { request.sizes }
 }
 
-/// What a strategy takes at least, as the search for a call knows it before it simulates; `None` where there is no such
+/// Returns the lower bound that the search computes for a strategy before it simulates it; `None` if there is no such
 /// schedule.
 ///
 /// # Errors
@@ -238,7 +241,8 @@ pub fn least_time(
     Ok(search.look_at_all(strategy)?.ok().map(|looked| looked.least))
 }
 
-/// What calls take with strategies that are given, on all threads; each with the reason where there is no such schedule.
+/// Simulates the given strategies for their calls, on all threads. Strategies without a schedule have the reason
+/// instead.
 ///
 /// # Errors
 /// [`PlanError`]: a simulation that cannot run.
@@ -274,27 +278,27 @@ pub(super) struct Search<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     pub(super) abilities: Abilities,
     pub(super) call: Call,
-    /// Of an all_to_allv, as large as the call.
+    /// Matrix of an all_to_allv, scaled to the call's size.
     matrix: Option<Matrix>,
     bounds: Cow<'a, Bounds>,
     bound: Bound,
     templates: &'a Templates<'a>,
 }
 
-/// A strategy whose schedule was looked at.
+/// Strategy whose schedule was examined.
 struct Looked {
     generator: Box<dyn Generate + Send + Sync>,
     glance: Glance,
     least: Picos,
 }
 
-/// How closely a schedule was looked at.
+/// Extent to which a schedule was examined.
 enum Glance {
-    /// At its first rank.
+    /// First rank only.
     FirstRank,
-    /// At its first channel, as that of a schedule of one.
+    /// First channel only, as a schedule of one channel.
     FirstChannel,
-    /// At all of it.
+    /// Whole schedule.
     Whole(Option<Found>),
 }
 
@@ -304,10 +308,10 @@ impl Looked {
     }
 }
 
-/// What a simulation says of a strategy.
+/// Outcome of the simulation of a strategy.
 pub(super) enum Outcome {
     Time(Priced),
-    /// It takes longer than was asked.
+    /// The strategy exceeds the time limit.
     TooLate,
 }
 
@@ -321,7 +325,7 @@ impl<'a> Search<'a> {
     ) -> Self {
         let request = templates.request;
         let matrix = request.matrix.filter(|_| collective == Collective::AllToAllV).map(|matrix| matrix.scaled(bytes));
-        // An empty matrix is empty at every size.
+        // An empty matrix remains empty at every size.
         let call = request.call(collective, matrix.as_ref().map_or(bytes, Matrix::total));
         let bounds = match &matrix {
             Some(matrix) => Cow::Owned(bounds.clone().with_matrix(Some(matrix))),
@@ -343,9 +347,11 @@ impl<'a> Search<'a> {
         let mut kept = Kept::default();
         let mut ahead = Ahead::default();
         let picky = self.request.effort == Effort::Contenders;
-        // More channels than those that are good enough for their pair; looked at again once all others are known.
+        // Deferred: candidates with more channels than one that is good enough for their pair. Examined again when all
+        // others are known.
         let mut put_off: Vec<(Picos, Strategy)> = Vec::new();
-        // What could neither win nor come second, with what it takes at least; it may still be preferred to more channels.
+        // Pruned: candidates that can neither win nor come second, with their lower bounds. They may still be preferred
+        // to more channels.
         let mut passed_over: Vec<(Picos, Strategy)> = Vec::new();
         loop {
             let (least, strategy, until) = if let Some(next) = open.pop_first() {
@@ -363,7 +369,7 @@ impl<'a> Search<'a> {
                 open.insert(put_off.remove(again));
                 continue;
             } else if let Some(faster) = put_off.iter().position(|&(least, _)| kept.may_lead(least)) {
-                // Not worth its channels, and still perhaps the fastest.
+                // Its channels are not worth their cost, but it may be the fastest.
                 let (least, strategy) = put_off.remove(faster);
                 (least, strategy, kept.latest(strategy))
             } else if let Some((place, limit)) = kept.preferable(&passed_over).filter(|_| picky) {
@@ -415,7 +421,8 @@ impl<'a> Search<'a> {
             };
             match outcome {
                 Outcome::Time(priced) => kept.keep(priced),
-                // (Once too late for what it could be it is not looked at again but for something else.)
+                // Raise the bound of an aborted candidate above its time limit, so that it is simulated again only
+                // under a later limit.
                 Outcome::TooLate => {
                     let least = known_least.max(Picos(until.unwrap_or_default().0.saturating_add(1)));
                     if let Some(known) = looked.get_mut(&strategy) {
@@ -446,7 +453,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether the library that picks are restricted to can be told to do so.
+    /// Returns true if the library to which the plan is restricted can be made to run this strategy.
     fn is_reached(&self, strategy: &Strategy) -> bool {
         let restricted = self.request.restriction.library.and(self.request.library);
         restricted.is_none_or(|chooser| chooser.reaches(&self.call, strategy))
@@ -456,8 +463,8 @@ impl<'a> Search<'a> {
         LeastTimes { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
     }
 
-    /// A strategy's schedule, and what it takes at least by what its first rank sends: that is added up in a fraction of the time that
-    /// folding takes, and sees what all channels have for one NIC and its proxy.
+    /// Generates a strategy's schedule and bounds its time by the traffic of its first rank. This is much cheaper than
+    /// folding and sees the load of all channels on one NIC and its proxy.
     fn look_at(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
         let shape = Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.abilities) };
         let generator = match algorithm::timed(strategy.algorithm, &shape, self.request.router.options().buffers) {
@@ -469,7 +476,7 @@ impl<'a> Search<'a> {
         Ok(Ok(Looked { generator, glance: Glance::FirstRank, least }))
     }
 
-    /// The same by its first channel, and then by what all of the schedule folds to.
+    /// Tightens the bound of an examined schedule: by its first channel, then by the template of the whole schedule.
     fn look_closer(&self, strategy: Strategy, looked: &mut Looked) -> Result<(), PlanError> {
         let header = looked.generator.header();
         if let (Glance::FirstRank, true) =
@@ -490,14 +497,14 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether a template is not worth its time: of very many ranks, where channels go different ways, it is folded from all of them,
-    /// as the schedule itself is, and does not tell its time.
+    /// Returns true if a template is not worth its cost. For very large groups whose channels have different rank
+    /// orders, it is folded from all channels, as the schedule itself is, and does not give an exact time.
     fn is_rather_simulated(&self, strategy: Strategy) -> bool {
         let ways = || self.request.shape(self.call, strategy, &self.abilities).orders.len();
         self.call.ranks > MOST_FOLDED_TWICE && ways() > 1
     }
 
-    /// A strategy's schedule, looked at as closely as can be.
+    /// Variant of [`Self::look_at`] that examines the whole schedule.
     fn look_at_all(&self, strategy: Strategy) -> Result<Result<Looked, Unsupported>, PlanError> {
         let mut looked = self.look_at(strategy)?;
         if let Ok(looked) = &mut looked {
@@ -512,7 +519,7 @@ impl<'a> Search<'a> {
         self.templates.of(&self.call, strategy, schedule).map_err(|error| self.failed(strategy, error))
     }
 
-    /// A strategy with its time, however long that is.
+    /// Simulates a strategy without a time limit.
     pub(super) fn price(
         &self,
         strategy: Strategy,
@@ -529,7 +536,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Simulates a strategy, as long as it can be done by `until`.
+    /// Simulates a strategy up to the time limit `until`.
     fn simulated(
         &self,
         strategy: Strategy,
@@ -539,7 +546,7 @@ impl<'a> Search<'a> {
     ) -> Result<Outcome, PlanError> {
         let request = self.request;
         let mode = request.mode;
-        // What is not done on the device by then is later still once it is launched.
+        // The launch adds to the device's time, so the limit on the device is earlier.
         let launch = request.profile.launch(mode.launch, mode.processes);
         let on_device = until.map(|until| Picos(until.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
         let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
@@ -578,7 +585,7 @@ impl<'a> Search<'a> {
 
     fn priced(&self, strategy: Strategy, (time, band): (Picos, Band), busiest: Option<Busiest>) -> Priced {
         let (low, high) = band.around(time);
-        // Whatever software saves, nothing beats the bound.
+        // No interval extends below the lower bound.
         Priced { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
     }
 }

@@ -1,6 +1,6 @@
-//! The search space of a plan: strategies that compete, and those that do not, with the reasons.
+//! Search space of a plan: the strategies that compete, and those that do not, with the reasons.
 //!
-//! Of the strategies that compete the search discards by lower bounds alone, so none of them is faster than [`super::Row::fastest`].
+//! The search prunes competing strategies only by lower bounds, so none of them is faster than [`super::Row::fastest`].
 //! Other channel counts and chunks can be simulated, and may be faster.
 
 use fabricast_sim::profile::Software;
@@ -17,24 +17,24 @@ use crate::strategy::{Mismatch, channel_counts, combination, least_bytes, protoc
 pub struct SearchSpace {
     /// Algorithms and their protocols, by collective.
     pub tried: Vec<Tried>,
-    /// Channel counts of each of them; copies by copy engines and barriers take the same time on any number.
+    /// Channel counts of each. Copy engines and barriers have the same time with any number.
     pub channels: Vec<u16>,
     /// Strategies that do not compete.
     pub not_tried: Vec<NotTried>,
 }
 
-/// An algorithm that competes for a collective.
+/// Algorithm that competes for a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
     /// The collective.
     pub collective: Collective,
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Over which protocols.
+    /// Its protocols.
     pub protocols: Vec<Protocol>,
 }
 
-/// Strategies that do not compete, and why.
+/// Strategies that do not compete, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTried {
     /// The algorithm does not run on the fabric over any protocol.
@@ -44,10 +44,10 @@ pub enum NotTried {
         collective: Collective,
         /// The algorithm.
         algorithm: Algorithm,
-        /// Why not.
+        /// Reason.
         reason: Mismatch,
     },
-    /// The library that picks are restricted to does not run the algorithm over these protocols.
+    /// The library to which the plan is restricted does not run the algorithm over these protocols.
     #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
     NotOfLibrary {
         /// The collective.
@@ -59,12 +59,12 @@ pub enum NotTried {
         /// The library.
         library: Library,
     },
-    /// Schedules that are not possible at this size, or are too large to be simulated.
+    /// Schedules that are impossible at this size, or too large to simulate.
     #[error("{algorithm} ({protocol}, {} channels) for {collective} of {bytes}: {reason}", counts(.channels))]
     LeftOut {
         /// The collective.
         collective: Collective,
-        /// The size.
+        /// Message size.
         bytes: Bytes,
         /// The algorithm.
         algorithm: Algorithm,
@@ -72,21 +72,21 @@ pub enum NotTried {
         protocol: Protocol,
         /// Channel counts.
         channels: Vec<u16>,
-        /// Why, for the first of them.
+        /// Reason for the first of them.
         reason: String,
     },
-    /// So many channels, for calls of fewer bytes.
+    /// Channel count that is tried only from a message size on.
     #[error("{channels} channels for calls below {bytes}: many blocks cost small calls time that no profile predicts")]
     ManyChannels {
         /// The channels.
         channels: u16,
-        /// Calls of as many bytes or more are tried on them.
+        /// Smallest message size at which it is tried.
         bytes: Bytes,
     },
-    /// Channel counts that a table or a setting of the library that picks are restricted to does not reach at some sizes.
+    /// Channel counts that no table or setting of the library to which the plan is restricted can select at some sizes.
     #[error("channel counts that {0} cannot be told to use for a call")]
     OutOfReach(Library),
-    /// Channel counts that are not in the list.
+    /// Channel counts outside the list.
     #[error("other channel counts: name them with --channels")]
     OtherChannels,
 }
@@ -95,7 +95,8 @@ fn names(protocols: &[Protocol]) -> String {
     protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// Reason for leaving a strategy out whose simulation is too large; other errors are returned.
+/// Converts an error about a simulation that is too large into a reason to omit the strategy. Returns other errors
+/// unchanged.
 pub(super) fn too_large(error: PlanError) -> Result<Unsupported, PlanError> {
     match error {
         PlanError::Simulation { source, .. } if source.is_too_large() => {
@@ -110,7 +111,7 @@ fn counts(channels: &[u16]) -> String {
 }
 
 impl SearchSpace {
-    /// Adds the candidates that rows left out, those of one algorithm and protocol as one.
+    /// Adds the candidates that rows omitted, with one entry for each algorithm and protocol.
     pub fn add_left_out(&mut self, rows: &[Row]) {
         for row in rows {
             let first = self.not_tried.len();
@@ -144,7 +145,8 @@ impl SearchSpace {
         }
     }
 
-    /// The space of a request. What its restriction leaves out by name is not listed.
+    /// Returns the search space of a request. Algorithms and protocols that its restriction excludes by name are not
+    /// listed.
     #[must_use]
     pub fn of(request: &PlanRequest<'_>) -> Self {
         let (abilities, restriction) = (super::search::abilities_of(request), request.restriction);
@@ -161,7 +163,7 @@ impl SearchSpace {
                 let mut named = Protocol::ALL.into_iter().filter(is_named);
                 let left: Vec<Protocol> =
                     named.clone().filter(|&protocol| runs(protocol).is_ok() && !tried.contains(&protocol)).collect();
-                // (The protocol that most algorithms have tells the reason that is not the protocol's own.)
+                // Simple, which most algorithms support, gives the reason that is not specific to the protocol.
                 let simple = named.clone().find(|&protocol| protocol == Protocol::Simple).or_else(|| named.next());
                 match (simple.map(runs), restriction.library) {
                     (Some(Err(reason)), _) if tried.is_empty() && left.is_empty() => {
@@ -219,7 +221,7 @@ mod tests {
     use crate::strategy::Strategy;
 
     #[test]
-    fn only_simulations_that_are_too_large_are_left_out() {
+    fn only_oversized_simulations_are_omitted() {
         let strategy = Strategy {
             algorithm: Algorithm::Ring,
             protocol: Protocol::Simple,

@@ -1,24 +1,26 @@
-//! Neighbouring sizes do not flip back and forth: among what predictions do not tell apart, the sequence of picks with the
-//! least time and the fewest changes.
+//! Smooths the selected strategies over neighbouring sizes: among strategies that the predictions cannot separate,
+//! finds the sequence with the least time and the fewest changes.
 //!
-//! A dynamic programme over the sizes of a collective. A size offers its pick, what its interval does not tell from the pick
-//! ([`super::MOST_OVERLAP`]), and the library's own choice; time lost against the pick counts as its logarithm, a change of
-//! algorithm or protocol, or from the library's choice to another, as much as the intervals on its two sides are wide on average (half of low to high, in
-//! logarithms). So a single size departs from its neighbours only where it gains more than two such widths, and a run of sizes
-//! where all of them gain as much together. Measured times have narrow intervals, and keep what was measured.
+//! A dynamic programme over the sizes of a collective. The options of a size are its selected strategy, the strategies
+//! that its interval does not separate from it ([`super::MOST_OVERLAP`]), and the library's default. Time lost against
+//! the selected strategy costs its logarithm. A change of algorithm or protocol, or between the library's default and
+//! another strategy, costs the average half-width of the two intervals (half of ln(high/low)). So a single size departs
+//! from its neighbours only if it gains more than two such widths, and a run of sizes only if their total gain is that
+//! large. Measured times have narrow intervals and therefore remain selected.
 //!
-//! What departs from the library's choice is told from it by its own interval at each size: a neighbour is no reason.
+//! A departure from the library's default must be justified by the interval at its own size; neighbours do not justify
+//! it.
 
 use super::preference::{MOST_OVERLAP, Preference, most_overlap, overlap};
 use super::{Priced, Row};
 use crate::strategy::Restriction;
 
-/// Settles the rows of a plan, ordered by collective and size.
+/// Smooths the rows of a plan, in order of collective and size.
 pub(super) fn settle(rows: &mut [Row], restriction: &Restriction) {
     settle_some(rows, restriction, |_| true);
 }
 
-/// The same where only some rows are free to take something else than their pick.
+/// Variant of [`settle`] that may change only the rows for which `is_free` returns true.
 pub(super) fn settle_some(rows: &mut [Row], restriction: &Restriction, is_free: impl Fn(&Row) -> bool) {
     for rows in rows.chunk_by_mut(|a, b| a.collective == b.collective) {
         let offers = rows.iter().map(|row| {
@@ -43,7 +45,7 @@ pub(super) fn settle_some(rows: &mut [Row], restriction: &Restriction, is_free: 
     }
 }
 
-/// What may be taken, and whether that is the library's own choice.
+/// Option of a size, and whether it is the library's default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Offer {
     priced: Priced,
@@ -56,7 +58,7 @@ enum By {
     Us,
 }
 
-/// What a size offers: its pick first.
+/// Returns the options of a size; its selected strategy comes first.
 fn offered(row: &Row, restriction: &Restriction) -> Vec<Offer> {
     let own = row.library_default.as_ref().map(|default| default.priced.strategy);
     let offer = |priced: Priced| Offer { priced, by: if own == Some(priced.strategy) { By::Library } else { By::Us } };
@@ -80,10 +82,10 @@ fn offered(row: &Row, restriction: &Restriction) -> Vec<Offer> {
     offered
 }
 
-/// The offer to take of each size.
+/// Returns the option chosen at each size.
 fn steadiest(offers: &[Vec<Offer>]) -> Vec<Priced> {
-    // Of each size and offer: the least cost until there, and the offer taken before. Ties go to the earlier offer: the pick
-    // before the others.
+    // By size and option: the minimum cost up to there, and the preceding option. Ties go to the earlier option, so the
+    // selected strategy comes before the others.
     let mut costs: Vec<Vec<(f64, usize)>> = Vec::with_capacity(offers.len());
     for (place, here) in offers.iter().enumerate() {
         let before = place.checked_sub(1).and_then(|place| Some((offers.get(place)?, costs.get(place)?)));
@@ -112,13 +114,14 @@ fn logarithm(priced: &Priced) -> f64 {
     (priced.counted().time.0.max(1) as f64).ln()
 }
 
-/// Half of the interval's width, in logarithms.
+/// Half of the interval's width on a logarithmic scale.
 fn width(priced: &Priced) -> f64 {
     let counted = priced.counted();
     (counted.high.0.max(1) as f64 / counted.low.0.max(1) as f64).ln() / 2.0
 }
 
-/// What changing from one to the other counts: another algorithm or protocol, or from the library's own choice to another.
+/// Cost of a change between two options: of algorithm or protocol, or between the library's default and another
+/// strategy.
 fn change(a: &Offer, b: &Offer) -> f64 {
     let same = a.priced.is_pair_of(&b.priced) && a.by == b.by;
     if same { 0.0 } else { f64::midpoint(width(&a.priced), width(&b.priced)) }
@@ -177,18 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_apart_does_not_flip() {
+    fn overlapping_intervals_do_not_alternate() {
         let found = picks(alternating(100, 10));
         assert_eq!(found.windows(2).filter(|pair| pair[0] != pair[1]).count(), 0, "{found:?}");
     }
 
     #[test]
-    fn what_is_told_apart_stays() {
+    fn disjoint_intervals_keep_the_fastest() {
         assert_eq!(picks(alternating(1_000, 1)), [Ll, Simple, Ll, Simple, Simple, Simple]);
     }
 
     #[test]
-    fn a_run_of_sizes_changes_once() {
+    fn run_of_sizes_changes_once() {
         let of = |bytes, first, second| row(bytes, vec![priced(first, 10_000, 10), priced(second, 10_900, 10)]);
         let rows = (0..4).map(|at| of(at, Ll, Simple)).chain((4..9).map(|at| of(at, Simple, Ll))).collect();
         assert_eq!(picks(rows), [Ll, Ll, Ll, Ll, Simple, Simple, Simple, Simple, Simple]);

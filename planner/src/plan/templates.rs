@@ -1,8 +1,8 @@
-//! Schedules that are lowered and folded once, and timed or bounded for many sizes, channel counts and protocols.
+//! Templates of schedules: lowered and folded once, then timed or bounded for many sizes, channel counts and protocols.
 //!
-//! A strategy's schedule is looked up by what its first thread block does in one loop, or in two where it makes more: a
-//! schedule of that many loops is written for it, whatever its own size. All ways of timing a schedule say the same, so it does
-//! not matter which size or thread is first.
+//! A template is found by what a strategy's first thread block does in one loop, or in two if it makes more. For this a
+//! schedule of that many loops is generated, whatever the actual size. All methods of timing a schedule give the same
+//! time, so the result does not depend on which size or thread comes first.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,49 +20,49 @@ use crate::abilities::Abilities;
 use crate::algorithm::{self, Algorithm, Shape};
 use crate::strategy::Strategy;
 
-/// The chunks of the schedules that are looked at: large enough that nothing is rounded away.
+/// Chunk size of the generated schedules: large enough to make rounding irrelevant.
 const CHUNK: Bytes = Bytes(1 << 20);
 
-/// Something that is worked out once, by the first who asks.
+/// Value computed once, by the first thread that needs it.
 type Once<T> = Arc<OnceLock<T>>;
 
-/// A schedule that is looked at: a strategy's, its protocol aside, of so many loops.
+/// Key of a generated schedule: the strategy without its protocol, and the number of loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     collective: Collective,
     algorithm: Algorithm,
     channels: u16,
     loops: u32,
-    /// How many of its chunks a message may take, as a power of two, where programs depend on that.
+    /// Number of chunks that fit a message, as a power of two, if programs depend on it.
     room: Room,
 }
 
-/// A power of two.
+/// Exponent of a power of two.
 type Room = u32;
 
-/// Channels on which it shows whether all of them do the same.
+/// Number of channels that shows whether all channels do the same.
 const ENOUGH_CHANNELS: u16 = 4;
 
-/// No call has more room than this.
+/// Largest room of any call.
 const MOST_ROOM: Room = 31;
 
-/// Templates by protocol, what their blocks do, and loops.
+/// Templates by protocol, block fingerprint and number of loops.
 type Made = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Once<Option<Template>>>>;
 
-/// What is known of the schedules of a request.
+/// Cache of the schedules of a request.
 pub(super) struct Templates<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     pub(super) abilities: Abilities,
-    /// On more channels their blocks share SMs, and do no longer what one block does.
+    /// Largest number of channels without shared SMs; templates are valid only up to it.
     roomy_channels: u16,
-    /// What is known of outlines; nothing where a schedule has none.
+    /// Summaries of outlines; `None` if a schedule has no outline.
     known: Mutex<FxHashMap<Key, Once<Option<Known>>>>,
     outlines: Recent<Key>,
     made: Made,
     one_rank: Option<OneRank<'a>>,
 }
 
-/// A template, and the number of blocks that do what it does.
+/// Template, and the number of blocks that it represents.
 pub(super) struct Found {
     made: Once<Option<Template>>,
     pub(super) blocks: u16,
@@ -87,36 +87,36 @@ impl<'a> Templates<'a> {
         }
     }
 
-    /// What a schedule takes at least on the device, by what its first rank puts on others.
+    /// Lower bound on a schedule's time on the device, from the load of its first rank on shared resources.
     pub(super) fn least_of_first_rank(&self, generator: &dyn Generate) -> Picos {
         self.one_rank.as_ref().map_or(Picos::ZERO, |one| one.least(generator, Rank(0)))
     }
 
-    /// The template of a strategy's schedule; nothing where it has none. The schedule at hand is the strategy's, or one of
-    /// so many times its channels.
+    /// Returns the template of a strategy's schedule; `None` if it has none. `header` is that of the strategy's
+    /// schedule, or of one with `times` times its channels.
     ///
     /// # Errors
-    /// As [`Template::of`].
+    /// Errors of [`Template::of`].
     pub(super) fn of(
         &self,
         call: &Call,
         strategy: Strategy,
         (times, header): (u16, &Header),
     ) -> Result<Option<Found>, SimulateError> {
-        // Templates of an all_to_allv are those of equal blocks.
+        // Templates of an all_to_allv are valid only for equal blocks.
         let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
         if strategy.channels > self.roomy_channels || is_uneven {
             return Ok(None);
         }
         let room = self.room(call, strategy, header);
         let chunks = header.layout.chunks() / u32::from(times.max(1));
-        // (What is known of one loop is told without a template of it.)
+        // The summary of one loop is available without its template.
         let Some((_, _, one)) = self.known(call, strategy, (1, room)) else { return Ok(None) };
         let loops = if one.chunks() == chunks { (1, room) } else { (2, 0) };
         self.of_loops(call, strategy, loops)
     }
 
-    /// The room in the messages of a schedule of one loop.
+    /// Returns the room in the messages of a schedule of one loop.
     fn room(&self, call: &Call, strategy: Strategy, header: &Header) -> Room {
         if !strategy.algorithm.fills_messages() {
             return 0;
@@ -142,7 +142,7 @@ impl<'a> Templates<'a> {
                 None => self.outline(call, few, (key, Some(&known))),
             };
             if let Some(outline) = outline {
-                // (Another thread may be making the same; the first one's stays.)
+                // Another thread may compute the same template; the first result is retained.
                 let template = Template::of(&outline, strategy.protocol, loops, self.setting())?;
                 made.get_or_init(|| template);
             }
@@ -150,11 +150,11 @@ impl<'a> Templates<'a> {
         Ok(Some(Found { made, blocks: print.blocks() }))
     }
 
-    /// What a strategy's schedule is known by, chunks and protocol aside; the schedule whose outline tells it, and what is known
-    /// of that one.
+    /// Returns the key of the outline that describes a strategy's schedule, independent of chunks and protocol, with
+    /// its summary and the schedule's fingerprint.
     fn known(&self, call: &Call, strategy: Strategy, (loops, room): (u32, Room)) -> Option<(Key, Known, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
-        // What is alike on four channels is alike on more: no algorithm takes longer to show how channels differ.
+        // Four channels show whether all channels are equal: no algorithm needs more channels to show a difference.
         if channels > ENOUGH_CHANNELS {
             let few = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
             let (key, known, print) = self.known(call, few, (loops, room))?;
@@ -170,7 +170,7 @@ impl<'a> Templates<'a> {
         Some((key, known, print))
     }
 
-    /// What a schedule does, chunks and protocol aside.
+    /// Returns the outline of a schedule, independent of chunks and protocol.
     fn outline(&self, call: &Call, strategy: Strategy, (key, known): (Key, Option<&Known>)) -> Option<Arc<Outline>> {
         let generator = self.generator(call, strategy, (key.loops, key.room))?;
         let outline = Arc::new(Outline::again(generator.as_ref(), self.setting(), known)?);
@@ -178,7 +178,7 @@ impl<'a> Templates<'a> {
         Some(outline)
     }
 
-    /// A schedule of a strategy that makes so many loops of large chunks, with room for more of them in a message.
+    /// Generates a strategy's schedule with `loops` loops of large chunks, and room for 2^`room` chunks in a message.
     fn generator(
         &self,
         call: &Call,
@@ -201,7 +201,7 @@ impl<'a> Templates<'a> {
     }
 }
 
-/// The most channels with which every block has an SM to itself.
+/// Largest number of channels at which every block has an SM to itself.
 fn roomy_channels(request: &PlanRequest<'_>) -> u16 {
     let mut ranks: FxHashMap<NodeId, u32> = FxHashMap::default();
     for &device in request.placement {
@@ -214,18 +214,18 @@ fn roomy_channels(request: &PlanRequest<'_>) -> u16 {
     room.min().map_or(u16::MAX, |most| u16::try_from(most).unwrap_or(u16::MAX))
 }
 
-/// The place for something in a table.
+/// Returns the entry of a table, which it creates if needed.
 fn once<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Once<T>>>, key: K) -> Once<T> {
     table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
 
 impl<'a> PlanRequest<'a> {
-    /// The call of a collective of a size.
+    /// Returns the call of a collective with a message size.
     pub(super) fn call(&self, collective: Collective, bytes: Bytes) -> Call {
         Call { collective, bytes, ranks: self.placement.len() as u32, root: Rank(self.root), buffers: self.buffers }
     }
 
-    /// What a strategy for a call asks of its algorithm; an all_to_allv's matrix aside.
+    /// Returns the shape of a strategy for a call, without the matrix of an all_to_allv.
     pub(super) fn shape(&self, call: Call, strategy: Strategy, abilities: &Abilities) -> Shape {
         Shape {
             grid: self.fabric.host_grid().to_vec(),
@@ -233,7 +233,7 @@ impl<'a> PlanRequest<'a> {
         }
     }
 
-    /// Where schedules run.
+    /// Returns the environment in which schedules run.
     pub(super) fn setting(&self) -> Setting<'a> {
         Setting {
             fabric: self.fabric,

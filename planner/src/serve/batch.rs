@@ -1,11 +1,13 @@
-//! What a batch takes: requests of equal length, all there at the start, of which as many are in flight as memory holds.
+//! Time of a batch: requests of equal length that are all present at the start, with as many concurrent as memory
+//! holds.
 //!
-//! Rounds of as many requests follow each other without a gap: those that end make room for the next. The last round may be of fewer.
-//! When the last prompt has been taken up, fewer and fewer answers are left. Steps that carry `D / 2` of `D` answers in the mean then take
-//! their constant part besides, whose other end, when answers are few as well, is the batch's beginning:
+//! Rounds of concurrent requests follow each other without a gap; finished requests make room for the next. The last
+//! round may be smaller. After the last prefill the number of decoding requests declines from `D` to 0, with `D / 2` on
+//! average. These steps spend their constant part in addition; the corresponding ramp-up is at the beginning of the
+//! batch:
 //!
 //! ```text
-//! batch = rounds × round + round of the rest + steps after the last prompt × (2 × step of D / 2 answers - step of D)
+//! batch = rounds × round + round of the remainder + steps after the last prefill × (2 × step of D / 2 - step of D)
 //! ```
 
 use fabricast_topologies::Picos;
@@ -14,7 +16,7 @@ use super::{Clock, Mix, Round};
 use crate::job::{Layout, Loaded};
 use crate::plan::PlanError;
 
-/// Seconds of all `requests` of a job, whose first round is known. (A `Picos` ends after 213 days.)
+/// Seconds for all `requests` of a job, given its first round. (`Picos` overflows after 213 days.)
 pub(super) fn seconds(
     job: &Loaded<'_>,
     layout: &Layout,
@@ -33,7 +35,7 @@ pub(super) fn seconds(
     }
 }
 
-/// What a round takes longer at its end than in the midst of others.
+/// Additional time at the end of a round, compared with a round in steady state.
 fn drain(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>, round: &Round) -> Result<f64, PlanError> {
     let (rhythm, streams) = (&round.rhythm, &round.streams);
     let answers = rhythm.with_prompts.decode;

@@ -1,19 +1,19 @@
-//! The kernels of a step that answers requests, on one rank: operations and bytes of memory of each.
+//! Kernels of an inference step on one rank, with the operations and memory traffic of each.
 //!
-//! Counted as those of training are (`step/kernels`): a product moves its operands and its result once, what is between
-//! streams. Weights are kept in the job's precision, activations in 16 bits at least. What differs:
+//! Counted as in training (`step/kernels`): a GEMM moves its operands and its result once, elementwise kernels stream.
+//! Weights have the job's precision, activations at least 16 bits. Differences:
 //!
-//! - Attention of an answer reads all that is kept of its request; that of a chunk of a prompt computes with what came
-//!   before it and, of itself, the lower triangle (Dao, arXiv 2307.08691). Keys and values are written once.
-//!   Where they are compressed, heads of answers work on the compressed ones (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), those of
-//!   prompts as heads do.
-//! - Of experts only those are read that some token has chosen: of `slots`, each chosen by a token with `k / slots`, all tokens
-//!   `N` of those who share the experts leave `(1 - k / slots)^N` alone.
-//! - Only the last tokens of prompts and those of answers meet the words.
-//! - Sum and norm are one kernel, which reads and writes both.
-//! - What products of 8 or 4 bits are given is cast by a kernel before each (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
-//!   `scaled_fp4_quant`), nothing for two passes.
-//! - Of experts tiles are computed whole ([`tiled`]), and tokens are sorted on their way there and back.
+//! - Attention of decode reads the KV cache of its request. Attention of a prefill chunk uses the cached tokens and,
+//!   within the chunk, the causal half (Dao, arXiv 2307.08691). Keys and values are written once. With latent
+//!   attention, decode computes on the latent vectors (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), prefill on
+//!   expanded heads.
+//! - Only experts chosen by some token are read: of `slots` experts, each chosen by a token with probability
+//!   `k / slots`, the `N` tokens of all ranks that share the experts leave a fraction `(1 - k / slots)^N` unread.
+//! - Only decode tokens and the last token of each prompt need logits.
+//! - Residual addition and norm are one kernel, which reads and writes both.
+//! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
+//!   `scaled_fp4_quant`), without a second pass for scales.
+//! - Expert GEMMs compute full tiles ([`tiled`]), and tokens are permuted before and after.
 
 use fabricast_topologies::Bytes;
 
@@ -21,30 +21,30 @@ use super::rhythm::Mix;
 use crate::job::{FlashKernel, Flops, Layout, Loaded, Serving};
 use crate::step::{Kernel, Kind, tiled};
 
-/// A kernel and what it reads of kept keys and values, wherever they are.
+/// Kernel, and its reads of the KV cache, in whichever memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// All but that.
+    /// Kernel without KV-cache reads.
     pub kernel: Kernel,
-    /// That.
+    /// Bytes read from the KV cache.
     pub kept: Bytes,
 }
 
-/// The kernels of some part of a step.
+/// Kernels of a part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// In order of their size only: nothing depends on their order.
+    /// Kernels other than attention; their order has no meaning.
     pub kernels: Vec<Kernel>,
-    /// Those of attention.
+    /// Attention kernels.
     pub attention: Vec<Reading>,
 }
 
-/// Whole bytes.
+/// Rounds to whole bytes.
 fn bytes(count: f64) -> Bytes {
     Bytes(count.round() as u64)
 }
 
-/// Whole operations.
+/// Rounds to whole operations.
 fn flops(count: f64) -> Flops {
     Flops(count.round() as u128)
 }
@@ -54,14 +54,15 @@ impl Work {
         self.kernels.push(Kernel::stream(bytes(count).0));
     }
 
-    /// Rows by weights of `inner` × `columns` elements, of which so many times as many are read as one row meets.
+    /// Adds a GEMM of `rows` × `inner` by `inner` × `columns`; `times` is the number of weight matrices of this size
+    /// that are read.
     fn product(&mut self, kind: Kind, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, times: f64) {
         self.cast(rows * inner, elements);
         let kernel = Kernel { kind, flops: flops(2.0 * rows * inner * columns), bytes: elements.moved(shape, times) };
         self.kernels.push(kernel);
     }
 
-    /// Rows of all experts that some token has chosen, by the `inner` × `columns` elements of each of them, in one kernel.
+    /// Adds the grouped GEMM of all experts chosen by some token; `chosen` is their number.
     fn experts(&mut self, shape @ (rows, inner, columns): (f64, f64, f64), elements: Elements, chosen: f64) {
         self.cast(rows * inner, elements);
         let computed = chosen * tiled(rows / chosen.max(f64::MIN_POSITIVE));
@@ -72,7 +73,7 @@ impl Work {
         });
     }
 
-    /// Elements that a product is given, where it takes them in fewer bits than they are kept in.
+    /// Adds the cast of a GEMM's input if it is stored in more bits than the GEMM uses.
     fn cast(&mut self, count: f64, elements: Elements) {
         if elements.weight < elements.activation {
             self.stream((elements.activation + elements.weight) * count);
@@ -92,19 +93,20 @@ impl Elements {
         Self { activation: job.precision.bytes() as f64, weight: job.precision.served_bytes() }
     }
 
-    /// What a product of rows by so many matrices moves: operands in its own precision, results as activations.
+    /// Bytes moved by a GEMM of rows and `matrices` weight matrices: operands in its own precision, results as
+    /// activations.
     fn moved(self, (rows, inner, columns): (f64, f64, f64), matrices: f64) -> Bytes {
         let given = self.weight.min(self.activation);
         bytes(rows * (given * inner + self.activation * columns) + self.weight * matrices * inner * columns)
     }
 
-    /// Those of products that keep 16 bits.
+    /// Element sizes of GEMMs in 16 bits.
     fn wide(self) -> Self {
         Self { weight: self.activation, ..self }
     }
 }
 
-/// Experts of a rank that some token of those who share them has chosen, on average; `tokens` are those of a replica.
+/// Mean number of a rank's experts chosen by some token of the ranks that share them; `tokens` are those of a replica.
 #[must_use]
 pub fn chosen_experts(job: &Loaded<'_>, layout: &Layout, tokens: f64) -> f64 {
     let slots = job.expert_slots() as f64;
@@ -113,12 +115,12 @@ pub fn chosen_experts(job: &Loaded<'_>, layout: &Layout, tokens: f64) -> f64 {
     slots / expert * (1.0 - missed.powf(tokens * expert * busy(job, layout)))
 }
 
-/// The part of the replicas that have something to do.
+/// Share of the replicas that have requests.
 pub(super) fn busy(job: &Loaded<'_>, layout: &Layout) -> f64 {
     (job.in_flight as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
-/// A layer.
+/// Kernels of a layer.
 #[must_use]
 pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -151,7 +153,8 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     }
     let routed = mix.mean_tokens() * model.experts_per_token as f64 * layout.fullest(job.skew) * busy(job, layout);
     let chosen = chosen_experts(job, layout, mix.mean_tokens());
-    // Tokens are sorted by the ranks of their experts, what comes by experts, and both are undone, as in training (`step/kernels`).
+    // Tokens are permuted by destination rank, received ones by expert, and both are reversed, as in training
+    // (`step/kernels`).
     let sent = a * between * (1 + model.experts_per_token) as f64;
     let slots = job.expert_slots() / u64::from(degrees.expert);
     let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
@@ -164,23 +167,23 @@ pub fn layer(job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64) -> Work 
     work
 }
 
-/// Tokens that each chunk of a prompt finds known, in the mean: of the prefix, and of chunks before it.
+/// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.
 fn known_before(job: &Serving, chunks: f64) -> f64 {
     let new = job.new_tokens() as f64;
     job.prompt_tokens as f64 - new + new * (chunks - 1.0) / chunks / 2.0
 }
 
-/// What makes queries, keys and values. Where these are compressed, every rank makes the short vectors and its own heads' queries of
-/// them; prompts have keys and values made of theirs and, for each chunk, of all that are known, while queries of answers are brought to
-/// the width of what is kept and what heads find is brought back, in 16 bits (vLLM, `vllm/v1/attention/backends/mla/common.py`:
-/// `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
+/// Projections of queries, keys and values. With latent attention, every rank computes the latent vectors and its own
+/// heads' queries. For prefill, keys and values are expanded for the chunk and again for all cached tokens. For decode,
+/// queries are projected to the width of the cached vectors and outputs back, in 16 bits (vLLM,
+/// `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
 fn projections(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut Work) {
     let (model, elements) = (&job.model, Elements::of(job));
     let tensor = f64::from(layout.degrees.tensor);
     let (tokens, hidden) = (mix.tokens(), model.hidden as f64);
     let queries = model.query_width() as f64 / tensor;
     let Some(latent) = model.latent else {
-        // Each rank has a head of keys and values at least.
+        // Each rank has at least one KV head.
         let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
         return work.product(Kind::Product, (tokens, hidden, queries + kv), elements, 1.0);
     };
@@ -204,16 +207,16 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     let model = &job.model;
     let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
     let heads = model.heads as f64 / tensor;
-    // What a head is given of a token and finds, of a score and of what it adds: queries and results have the same widths.
+    // Width per token of all heads' queries and outputs, equal to that of scores and weighted values.
     let widths = (model.score_width() + model.head_value()) as f64 * heads;
-    // What a rank of this stage keeps of a token, in one of its layers.
+    // KV-cache bytes of a token on a rank, per layer.
     let layers = (model.layers / u64::from(layout.degrees.pipeline)).max(1) as f64;
     let kept = job.kv_bytes_of_rank(layout) as f64 / layers;
     work.stream(2.0 * kept * mix.tokens());
     if mix.decode > 0.0 {
-        // A request is half answered on average.
+        // On average half of a request's output exists.
         let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
-        // Each head meets the whole of what is compressed, with a query as wide.
+        // Each head processes the whole latent vector, with a query of the same width.
         let elements = (model.layers * job.kv_precision.bytes()) as f64;
         let of_latent = model.latent.map(|latent| (latent.kept() + latent.kv) as f64 * heads);
         let given = of_latent.unwrap_or(widths);
@@ -229,7 +232,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     if mix.prefill > 0.0 {
         let new = job.new_tokens() as f64;
         let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
-        // A chunk reads what came before it, where it is compressed as it was made of that.
+        // A chunk reads the cached tokens; with latent attention, their expanded keys and values.
         let before = known_before(job, chunks);
         let read = match model.latent {
             Some(_) => a * widths * (mix.prefill + mix.chunks * before),
@@ -244,7 +247,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &Mix, chunks: f64, work: &mut 
     }
 }
 
-/// Words to vectors, before the first layer.
+/// Kernels of the embedding before the first layer.
 #[must_use]
 pub fn words(job: &Serving, mix: &Mix) -> Work {
     let mut work = Work::default();
@@ -252,8 +255,8 @@ pub fn words(job: &Serving, mix: &Mix) -> Work {
     work
 }
 
-/// The product with all words after the last layer, and the choice of one: scores are read three times in 32 bits (greatest,
-/// sum of powers, choice).
+/// GEMM of the logits after the last layer, and sampling: logits are read three times in 32 bits (maximum, sum of
+/// exponentials, sampling).
 #[must_use]
 pub fn logits(job: &Serving, layout: &Layout, mix: &Mix) -> Work {
     let rows = mix.decode + mix.ending;

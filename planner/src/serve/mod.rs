@@ -1,15 +1,16 @@
-//! The time of a model that answers requests: to the first token, for each token after it, and of all of them together.
+//! Performance of inference jobs: time to first token (TTFT), time per output token (TPOT) and throughput.
 //!
 //! ```text
-//! Serving × Layout ─► rhythm: what steps are made of ─► kernels ─► Efficiency ─┐
+//! Serving × Layout ─► rhythm: composition of batches ─► kernels ─► Efficiency ─┐
 //!                                                  └──► traffic ─► Tariff ─────┴─► Step, Service
 //! ```
 //!
-//! Kernels take what training's take (one curve), calls what `plan` and simulation say, with all groups at once; kernels and
-//! calls of a step stand one after the other, as vLLM runs them. What a CPU does between steps is left out.
+//! Kernel times use the same efficiency curve as training. Collectives use `plan` and the simulator, with all groups
+//! concurrent. Kernels and calls of a step are sequential, as in vLLM. CPU time between steps is ignored.
 //!
-//! Stages of a pipeline each work on the requests of another stream, as vLLM keeps as many batches under way as there are
-//! stages: a stream's step goes through all of them, and begins anew when the slowest stage has done all streams.
+//! With pipeline parallelism each stage processes a different stream of requests, as vLLM runs as many concurrent
+//! batches as there are stages. A stream's step passes through all stages, and its next step starts when the slowest
+//! stage has processed all streams.
 
 mod batch;
 mod kernels;
@@ -34,41 +35,41 @@ use crate::step::{
 };
 use way::{Spent, Way};
 
-/// What becomes of requests.
+/// Performance of an inference job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// From a request to its first token; `None` of a batch, where they wait for their turn.
+    /// Time to first token; `None` for a batch, whose requests are queued.
     pub ttft: Option<Picos>,
-    /// From one token to the next; `None` where the first is the last.
+    /// Time per output token after the first; `None` if there is only one.
     pub tpot: Option<Picos>,
-    /// From a request to its last token; of a batch, from where it is taken up.
+    /// Time from a request to its last token; for a batch, from the start of its prefill.
     pub whole: Picos,
-    /// Tokens of answers in a second, of all replicas.
+    /// Output tokens per second, of all replicas.
     pub tokens_per_s: f64,
-    /// A step that carries prompts.
+    /// Time of a step with prefill.
     pub with_prompts: Picos,
-    /// A step that carries none; `None` where all do.
+    /// Time of a step without prefill; `None` if all steps have prefill.
     pub without: Option<Picos>,
-    /// Limits of the job that it breaks.
+    /// SLO violations.
     pub late: Vec<String>,
-    /// Requests in flight, on all replicas together.
+    /// Concurrent requests of all replicas.
     pub in_flight: u64,
-    /// Requests that fit the memory; `None` where the memory is not known.
+    /// Result of the memory check; `None` if the memory is unknown.
     pub room: Option<Room>,
 }
 
-/// What steps are timed with.
+/// Cost models for the time of steps.
 #[derive(Clone, Copy)]
 pub struct Clock<'a> {
-    /// What GPUs do at most.
+    /// Peak rates of the GPU.
     pub speeds: &'a Speeds,
-    /// How long kernels take.
+    /// Efficiency curve of kernels.
     pub curve: &'a Efficiency,
-    /// What calls take.
+    /// Cost model of collectives.
     pub tariff: &'a dyn Tariff,
 }
 
-/// `a` so often and `b` so often, over the steps of both.
+/// Weighted mean of two times.
 fn mean((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
     Picos(((a.0 as f64 * often + b.0 as f64 * seldom) / (often + seldom).max(f64::MIN_POSITIVE)).round() as u64)
 }
@@ -77,10 +78,10 @@ fn sum((a, often): (Picos, f64), (b, seldom): (Picos, f64)) -> Picos {
     Picos((a.0 as f64 * often + b.0 as f64 * seldom).round() as u64)
 }
 
-/// The steps of a job and what its requests see of them; `room` is the caller's to fill.
+/// Simulates a job's steps and the performance that its requests see. The caller sets `room`.
 ///
 /// # Errors
-/// [`PlanError`]: a call without a price.
+/// [`PlanError`] if a collective has no strategy.
 pub fn serve(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<(Step, Service), PlanError> {
     let round = Round::of(job, layout, clock)?;
     let step = round.step(job, layout, clock);
@@ -109,11 +110,11 @@ pub fn serve(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<(St
     Ok((step, service))
 }
 
-/// What happens while as many requests are in flight as there are at once.
+/// Steady state with the full number of concurrent requests.
 struct Round {
     streams: Streams,
     rhythm: Rhythm,
-    /// Steps with prompts, and without.
+    /// Steps with prefill and without.
     ways: [Way; 2],
 }
 
@@ -128,13 +129,13 @@ impl Round {
         self.ways.map(|way| way.spent().time())
     }
 
-    /// Seconds of a request's steps, of those up to its first token and of all after it.
+    /// Seconds from a request's start to its last token.
     fn whole(&self) -> f64 {
         let [with, without] = self.times().map(|time| time.0 as f64 / 1e12);
         with * (self.rhythm.first + self.rhythm.disturbed) + without * self.rhythm.quiet
     }
 
-    /// The mean step.
+    /// Returns the mean step.
     fn step(&self, job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Step {
         let Self { streams, rhythm, ways } = self;
         let [with, without] = ways.map(|way| way.spent().shares());
@@ -142,7 +143,7 @@ impl Round {
         let both = with.iter().zip(without);
         let shares: Vec<(Share, Picos)> =
             both.map(|(&(share, a), (_, b))| (share, mean((a, often), (b, seldom)))).collect();
-        // Of as many streams as have the requests in flight, each as the mean.
+        // The reference on one GPU processes all streams that hold the concurrent requests, each like the mean.
         let all = job.in_flight as f64 / streams.requests;
         let [alone_with, alone_without] =
             [rhythm.with_prompts, rhythm.without].map(|mix| clock.alone(job, &mix.mean().times(all), rhythm.chunks));
@@ -157,11 +158,11 @@ impl Round {
     }
 }
 
-/// The courses of a stream's step with prompts in it and of one without, by which [`serve`] has its times; `None` where there is
-/// no such step.
+/// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of [`serve`];
+/// `None` if there is no such step.
 ///
 /// # Errors
-/// As [`serve`].
+/// Errors of [`serve`].
 pub fn courses(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<[Option<Course>; 2], PlanError> {
     let (streams, rhythm) = steady(job, layout);
     let ways = clock.ways(job, layout, &rhythm, &streams)?;
@@ -173,8 +174,8 @@ pub fn courses(job: &Loaded<'_>, layout: &Layout, clock: &Clock<'_>) -> Result<[
     Ok([with, without])
 }
 
-/// The calls of a mean step, of all streams of a replica; where replicas wait for each other, those of the fullest, as they are priced:
-/// what its own links carry, and more than links that several share do.
+/// Returns the collectives of a mean step, of all streams of a replica. If replicas run in lockstep, they are those of
+/// the most loaded one, as in the cost model: exact for its own links, and an upper bound for shared ones.
 #[must_use]
 pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
     let (streams, rhythm) = steady(job, layout);
@@ -199,7 +200,7 @@ pub fn calls(job: &Loaded<'_>, layout: &Layout) -> Vec<StepCall> {
     calls
 }
 
-/// What a scheduler has to do, and what the steps are made of that do it.
+/// Returns the streams of the schedulers, and the steady-state batch of each.
 fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
     let streams = Streams::of(job, layout);
     let load = Load {
@@ -212,12 +213,12 @@ fn steady(job: &Loaded<'_>, layout: &Layout) -> (Streams, Rhythm) {
             Arrivals::Together { .. } => Beginnings::Together,
         },
     };
-    // Those with something to do of the replicas that share experts.
+    // Replicas that share experts and have requests.
     let together = f64::from(layout.degrees.expert) * kernels::busy(job, layout);
     (streams, Rhythm::of(&load).in_step(&load, together))
 }
 
-/// Limits that are broken.
+/// Returns the SLO violations.
 fn late(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
     let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
     let broken = checks.into_iter().filter_map(|(name, found, limit)| {
@@ -228,14 +229,14 @@ fn late(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> 
     broken.collect()
 }
 
-/// Requests that a scheduler has to itself.
+/// Requests per scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Streams {
-    /// Replicas with something to do.
+    /// Replicas with requests.
     replicas: f64,
-    /// Batches of a replica that are under way at once, each in another stage.
+    /// Concurrent batches of a replica, each in a different stage.
     of_replica: f64,
-    /// Requests of each of them.
+    /// Requests of each batch.
     requests: f64,
 }
 
@@ -245,7 +246,8 @@ impl Streams {
         let replicas = f64::from(layout.degrees.data).min(requests);
         let of_replica = f64::from(layout.degrees.pipeline).min(requests / replicas);
         let each = requests / replicas / of_replica;
-        // Over time replicas have their turns at one more; a batch ends with those that have it.
+        // Under continuous load replicas alternate in having one request more; a batch ends with the replicas that have
+        // it.
         let requests = match job.arrivals {
             Arrivals::OneByOne { .. } | Arrivals::AsMany { .. } => each,
             Arrivals::Together { .. } => each.ceil(),
@@ -265,14 +267,14 @@ impl Mix {
         }
     }
 
-    /// Whether there is anything in it.
+    /// Returns true if the step has no tokens.
     fn is_empty(&self) -> bool {
         self.tokens() <= 0.0
     }
 }
 
 impl Clock<'_> {
-    /// Steps with prompts and without.
+    /// Simulates steps with prefill and without.
     fn ways(
         &self,
         job: &Loaded<'_>,
@@ -289,7 +291,7 @@ impl Clock<'_> {
         Ok(<[Way; 2]>::try_from(ways.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
     }
 
-    /// A step of a stream.
+    /// Simulates a step of a stream.
     fn step(&self, job: &Loaded<'_>, layout: &Layout, mix: &Mix, chunks: f64, streams: f64) -> Result<Way, PlanError> {
         if mix.is_empty() {
             return Ok(Way::default());
@@ -322,7 +324,7 @@ impl Clock<'_> {
         })
     }
 
-    /// What one GPU would compute, were its memory large enough.
+    /// Computing time on one GPU with enough memory.
     fn alone(&self, job: &Loaded<'_>, mix: &Mix, chunks: f64) -> Picos {
         if mix.is_empty() {
             return Picos::ZERO;
@@ -344,7 +346,7 @@ impl Clock<'_> {
         self.curve.total(&work.kernels, self.speeds) + attention.sum()
     }
 
-    /// A kernel that waits for what it reads of elsewhere.
+    /// Time of a kernel, including its reads of a KV cache in another memory tier.
     fn reading(&self, reading: &Reading) -> Picos {
         let Reading { kernel, kept } = *reading;
         match self.speeds.elsewhere {

@@ -1,82 +1,86 @@
-//! Continuous batching once it is steady: what the steps of a replica are made of.
+//! Steady state of continuous batching: composition of a replica's steps.
 //!
-//! A step has room for `budget` tokens. Requests that are being answered take one each; prompts take of what is left, in
-//! chunks (Agrawal et al., Sarathi-Serve, arXiv 2403.02310, section 4; vLLM's scheduler does the same with chunked prefill).
-//! So many requests are in flight always, and their beginnings have spread evenly over time. Let a prompt of `P` new tokens
-//! need `n = ⌈P / (budget - others)⌉` steps and the answer `O - 1` more, the first token coming out of the prompt's last step.
+//! A step has room for `budget` tokens. Each decoding request uses one; prefill uses the rest, in chunks (Agrawal et
+//! al., Sarathi-Serve, arXiv 2403.02310, section 4; vLLM's scheduler does the same with chunked prefill). The number
+//! `c` of concurrent requests is constant, and their starts are spread evenly over time. A prompt of `P` new tokens
+//! needs `n = ⌈P / (budget - others)⌉` steps, and the output `O - 1` more, as the last prefill step yields the first
+//! token.
 //!
-//! - **Few requests**, `c n ≤ n + O - 1`: prompts come one at a time. Each request sees `n` steps of its own prompt, `(c - 1) n`
-//!   with another's, and the rest without any. Chunks of a prompt are taken as equal.
-//! - **Many**: every step carries prompts. If `x` requests end in each step, it answers `x (O - 1)` others and takes `x P` tokens
-//!   of prompts, so `x ≤ budget / (P + O - 1)`, and requests that are beyond that wait for their turn: what they wait
-//!   follows from Little's law, `c = x × steps of a request`.
+//! - **Few requests**, `c n ≤ n + O - 1`: one prompt is processed at a time. A request sees `n` steps with its own
+//!   prefill, `(c - 1) n` with another's, and otherwise steps without prefill. Chunks of a prompt are assumed equal.
+//! - **Many requests**: every step has prefill. If `x` requests end in each step, it decodes `x (O - 1)` others and
+//!   prefills `x P` tokens, so `x ≤ budget / (P + O - 1)`. Further requests are queued; the waiting time follows from
+//!   Little's law, `c = x × steps of a request`.
 //!
-//! Both agree where they meet. Numbers of requests are means, so that a part of one is possible.
+//! Both cases agree at their boundary. Numbers of requests are means and may be fractional.
 //!
-//! **Replicas that share experts** take each step together, since tokens of all meet at every layer (vLLM, `vllm/v1/engine/core.py`,
-//! `DPEngineCoreProc`: those with nothing to do take steps of dummies). Each takes up prompts when its own requests make room, so that a
-//! step lasts as long as that of the fullest. With prompts in a part `f` of a replica's steps, some of `R` has them in `1 - (1 - f)^R`, and
-//! the fullest has as many as the greatest of `R` numbers that are Poisson's, as far as a step has room. Experts see the mean of all.
+//! **Replicas that share experts** run in lockstep, since tokens of all meet in every layer (vLLM,
+//! `vllm/v1/engine/core.py`, `DPEngineCoreProc`: idle replicas run dummy steps). Each starts prompts when its own
+//! requests make room, so a step lasts as long as that of the most loaded replica. If a fraction `f` of a replica's
+//! steps has prefill, at least one of `R` replicas has it in a fraction `1 - (1 - f)^R`, and the most loaded one has as
+//! many prompts as the maximum of `R` Poisson variables, limited by the room in a step. Experts process the mean of all
+//! replicas.
 //!
-//! Requests of a batch are all there at the start and equally long, so that their beginnings have not spread: a step with prompts takes
-//! as many as fit, until all in flight have begun, and those that follow begin as these end. A step has room for `x` prompts beside the
-//! answers of the others, `x (P - 1) = budget - c`, so that `⌈c / x⌉` steps of a round carry prompts, as many each, and the rest, up to `O`
-//! in all, none, on all replicas alike. Where not one fits, parts of them fill `⌈c P / (budget - c + 1)⌉` steps.
+//! **Requests of a batch** are all present at the start and have equal length, so their starts are not spread. Steps
+//! with prefill start as many prompts as fit until all concurrent requests have started, and their successors start
+//! when they end. A step has room for `x` prompts next to the decode tokens of the others, `x (P - 1) = budget - c`. So
+//! `⌈c / x⌉` steps of a round have prefill, with equally many prompts each, and the rest, up to `O` in total, have
+//! none; all replicas do the same. If not even one prompt fits, parts of prompts fill `⌈c P / (budget - c + 1)⌉` steps.
 
-/// What is asked of a replica.
+/// Load of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// New tokens of a prompt, at least 1.
+    /// New prompt tokens of a request, at least 1.
     pub prompt: f64,
-    /// Tokens of an answer, at least 1.
+    /// Output tokens of a request, at least 1.
     pub output: f64,
-    /// Requests in flight, at least 1.
+    /// Concurrent requests, at least 1.
     pub requests: f64,
-    /// Tokens of a step at most, at least 1.
+    /// Token limit of a step, at least 1.
     pub budget: f64,
-    /// When they begin.
+    /// Distribution of start times.
     pub beginnings: Beginnings,
 }
 
-/// When requests in flight begin.
+/// Distribution of the requests' start times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beginnings {
-    /// Evenly over time.
+    /// Spread evenly over time.
     #[default]
     Spread,
-    /// As many at once as a step has room for.
+    /// Simultaneous, as many as a step has room for.
     Together,
 }
 
-/// What a step is made of.
+/// Composition of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mix {
-    /// Tokens that are answers.
+    /// Decode tokens.
     pub decode: f64,
-    /// Tokens of prompts.
+    /// Prefill tokens.
     pub prefill: f64,
-    /// Chunks that these are of, a part of a chunk counted as a part.
+    /// Number of prefill chunks; may be fractional.
     pub chunks: f64,
-    /// Prompts that end.
+    /// Number of prompts whose prefill ends.
     pub ending: f64,
-    /// Tokens more than the replicas that take the step together have in the mean: of the fullest of them.
+    /// Excess of the most loaded replica's tokens over the mean of all replicas in lockstep.
     pub beyond_mean: f64,
 }
 
 impl Mix {
-    /// Its tokens.
+    /// Total number of tokens.
     #[must_use]
     pub fn tokens(&self) -> f64 {
         self.decode + self.prefill
     }
 
-    /// Tokens of the mean replica that takes the step with it.
+    /// Tokens of the mean replica in lockstep.
     #[must_use]
     pub fn mean_tokens(&self) -> f64 {
         self.tokens() - self.beyond_mean
     }
 
-    /// The mean replica's, with fewer prompts.
+    /// Returns the composition of the mean replica, which has less prefill.
     #[must_use]
     pub fn mean(&self) -> Self {
         let part = if self.prefill > 0.0 { 1.0 - self.beyond_mean / self.prefill } else { 1.0 };
@@ -90,25 +94,25 @@ impl Mix {
     }
 }
 
-/// A request's way through the steps of its replica.
+/// Steady-state batch of a replica, and the steps that a request sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
-    /// Steps that carry prompts.
+    /// Steps with prefill.
     pub with_prompts: Mix,
-    /// Steps that do not.
+    /// Steps without prefill.
     pub without: Mix,
-    /// Steps up to the first token, all of which carry prompts; those of waiting included.
+    /// Number of steps up to the first token, all with prefill; includes queueing.
     pub first: f64,
-    /// Steps after it that carry prompts of others.
+    /// Number of steps after it with prefill of other requests.
     pub disturbed: f64,
-    /// Steps after it that do not.
+    /// Number of steps after it without prefill.
     pub quiet: f64,
-    /// Chunks of a prompt.
+    /// Chunks per prompt.
     pub chunks: f64,
 }
 
 impl Rhythm {
-    /// The steady state of a load.
+    /// Computes the steady state of a load.
     #[must_use]
     pub fn of(load: &Load) -> Self {
         let Load { prompt, output, requests, budget, beginnings } = *load;
@@ -144,7 +148,7 @@ impl Rhythm {
             most
         };
         let ending = unbound.min(most);
-        // Prompts that take several steps do so one after the other.
+        // A prompt that needs several steps is processed in consecutive ones.
         let chunks = (1.0 / ending).max(1.0);
         Self {
             with_prompts: Mix {
@@ -162,14 +166,15 @@ impl Rhythm {
         }
     }
 
-    /// Rounds of requests that begin together; `None` where every step carries prompts, or answers alone fill it.
+    /// Steady state of requests that start simultaneously; `None` if every step has prefill, or decode alone fills it.
     fn in_rounds(load: &Load) -> Option<Self> {
         let Load { prompt, output, requests, budget, .. } = *load;
         let room = budget - requests;
         if room < 0.0 {
             return None;
         }
-        // Prompts that fit a step beside answers take the places of these; those that do not are taken up in parts, which fill steps.
+        // Prompts that fit a step next to the decode tokens replace those of their own requests. Larger ones are
+        // processed in parts, which fill the steps.
         let with = match room >= prompt - 1.0 {
             true => (requests * (prompt - 1.0) / room.max(1.0)).ceil().max(1.0),
             false => (requests * prompt / (room + 1.0)).ceil(),
@@ -193,25 +198,26 @@ impl Rhythm {
         })
     }
 
-    /// The same where so many replicas take each step together.
+    /// Returns the steady state with `replicas` replicas in lockstep.
     #[must_use]
     pub fn in_step(self, load: &Load, replicas: f64) -> Self {
         if replicas <= 1.0 || load.beginnings == Beginnings::Together {
             return self;
         }
-        // Of a replica's steps those with prompts, and of all of theirs those where one of them has some.
+        // Fraction of a replica's steps with prefill, and of all steps those in which any replica has prefill.
         let own = self.with_prompts;
         let is_always = self.quiet <= 0.0;
         let with = if is_always { 1.0 } else { load.requests * self.chunks / self.steps() };
         let [none, no_other] = [replicas, replicas - 1.0].map(|many| (1.0 - with).powf(many));
         let some = 1.0 - none;
-        // Chunks of prompts of the fullest in these, as far as there is room, and of the mean.
+        // Prefill chunks of the most loaded replica in these steps, limited by the room, and the mean.
         let each = own.prefill / own.chunks;
         let room = ((load.budget - own.tokens()) / each).max(0.0);
         let more = (greatest(with * own.chunks, replicas) / some - own.chunks).clamp(0.0, room);
         let mean = if is_always { own.tokens() } else { load.requests + with / some * (each - 1.0) };
         let times = 1.0 + more / own.chunks;
-        // Where there is room for more chunks no request waits: each has its prompt taken or is answered. Where the budget binds, `more` is 0.
+        // If there is room for more chunks, no request is queued: each is in prefill or decode. If the budget is the
+        // limit, `more` is 0.
         let decode = (own.decode - more).max(0.0);
         let prefill = own.prefill * times;
         let beyond_mean = decode + prefill - mean;
@@ -223,17 +229,17 @@ impl Rhythm {
         }
     }
 
-    /// Steps of a request.
+    /// Number of steps of a request.
     #[must_use]
     pub fn steps(&self) -> f64 {
         self.first + self.disturbed + self.quiet
     }
 }
 
-/// The greatest of so many numbers that are Poisson's, in the mean: the sum over `k` of the probability that one is greater.
+/// Expected maximum of `many` Poisson variables: the sum over `k` of the probability that one is at least `k`.
 fn greatest(mean: f64, many: f64) -> f64 {
     if mean > MOST_COUNTED {
-        // So many are as numbers of a normal distribution, whose greatest is beyond the mean by so many deviations.
+        // Normal approximation: the maximum exceeds the mean by a constant number of standard deviations.
         return mean + (greatest(MOST_COUNTED, many) - MOST_COUNTED) * (mean / MOST_COUNTED).sqrt();
     }
     let (mut each, mut up_to, mut sum) = ((-mean).exp(), 0.0, 0.0);
@@ -245,7 +251,7 @@ fn greatest(mean: f64, many: f64) -> f64 {
     sum
 }
 
-/// Prompts of a step that are counted one by one; the exponential of more is nearly nothing.
+/// Largest mean that is summed exactly; the exponential of a larger one underflows.
 const MOST_COUNTED: f64 = 500.0;
 
 #[cfg(test)]
@@ -270,7 +276,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Tokens that go in come out: a request's steps over all requests hold its prompt and its answer once.
+        /// Conservation of tokens: the steps of a request, over all requests, contain each prompt and output once.
         #[test]
         fn tokens_are_conserved(load in load()) {
             let rhythm = Rhythm::of(&load);
@@ -280,7 +286,7 @@ mod tests {
                 prop_assert!(mix.decode >= 0.0 && mix.prefill >= 0.0);
             }
             prop_assert!(rhythm.with_prompts.decode + rhythm.with_prompts.prefill <= load.budget * (1.0 + 1e-9), "{rhythm:?}");
-            // Steps with prompts of a cycle, seen by whoever is in flight.
+            // Steps with prefill in a cycle, as seen by any request.
             let steps = rhythm.steps();
             let with = steps - rhythm.quiet_of_all(&load);
             prop_assert!(near(with * rhythm.with_prompts.prefill, load.requests * load.prompt), "{rhythm:?}");
@@ -291,9 +297,9 @@ mod tests {
             prop_assert!(rhythm.first >= 1.0 - 1e-9 && rhythm.quiet >= -1e-9 && rhythm.disturbed >= -1e-9);
         }
 
-        /// More requests in flight: no fewer end in a step, and no fewer tokens are in one.
+        /// With more concurrent requests, the rate of finished requests does not decrease.
         #[test]
-        fn more_requests_never_end_slower_in_steps(load in load()) {
+        fn more_concurrent_requests_never_reduce_the_rate(load in load()) {
             let more = Load { requests: load.requests + 1.0, ..load };
             let rate = |load: &Load| load.requests / Rhythm::of(load).steps();
             prop_assert!(rate(&more) >= rate(&load) * (1.0 - 1e-9), "{} {}", rate(&more), rate(&load));
@@ -303,10 +309,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
-        /// Replicas in step: the tokens of all are what they were, none is fuller than a step, and more of them never have fewer steps
-        /// with prompts, nor the fullest of them less in these.
+        /// Lockstep conserves the tokens of all replicas and never exceeds the budget. With more replicas, neither the
+        /// share of steps with prefill nor the load of the most loaded one in them decreases.
         #[test]
-        fn tokens_of_replicas_in_step_are_conserved(load in load(), replicas in 1u32..200) {
+        fn lockstep_conserves_tokens(load in load(), replicas in 1u32..200) {
             let alone = Rhythm::of(&load);
             let all = alone.in_step(&load, replicas.into());
             if replicas == 1 || load.beginnings == Beginnings::Together {
@@ -324,10 +330,10 @@ mod tests {
         }
     }
 
-    /// Eight replicas of 20 requests of 100 steps each: tokens of the fullest of them in the mean step, against beginnings that are drawn,
-    /// each apart, by a generator of remainders.
+    /// Eight replicas with 20 requests of 100 steps each: mean tokens of the most loaded one, compared with start times
+    /// drawn from a linear congruential generator.
     #[test]
-    fn the_fullest_replica_is_that_of_drawn_beginnings() {
+    fn most_loaded_replica_matches_sampled_start_times() {
         let load = Load { prompt: 64.0, output: 100.0, requests: 20.0, budget: 8192.0, beginnings: Beginnings::Spread };
         let rhythm = Rhythm::of(&load).in_step(&load, 8.0);
         let with = (rhythm.first + rhythm.disturbed) / rhythm.steps();
@@ -347,13 +353,13 @@ mod tests {
         }
         let drawn = fullest as f64 / 200_000.0;
         assert!((told / drawn - 1.0).abs() < 0.01, "{told} {drawn}");
-        // One alone has 20 tokens, and 63 more where one of its own begins.
+        // A single replica has 20 tokens, and 63 more when one of its requests starts.
         assert!(told > 2.0 * (20.0 + 63.0 * 0.2));
     }
 
-    /// Of one it is its mean; of two, by all pairs of numbers.
+    /// One variable has its own mean; two are compared with the sum over all pairs.
     #[test]
-    fn the_greatest_of_numbers_of_poisson() {
+    fn poisson_maximum_matches_direct_sums() {
         for mean in [0.0, 0.3, 4.0, 30.0, 300.0] {
             assert!((greatest(mean, 1.0) - mean).abs() < 1e-6 * (1.0 + mean), "{mean}");
         }
@@ -364,21 +370,23 @@ mod tests {
         let both: f64 = pairs.map(|(a, b)| a.max(b) as f64 * each[a] * each[b]).sum();
         assert!((greatest(mean, 2.0) - both).abs() < 1e-9, "{both}");
         assert!((7.0..10.0).contains(&greatest(3.0, 64.0)));
-        // Without a step where they are no longer counted: of 64 normal numbers the greatest is 2.4 deviations beyond.
+        // No jump at the switch to the normal approximation; the maximum of 64 normal variables is 2.4 standard
+        // deviations above the mean.
         assert!((greatest(500.1, 64.0) - greatest(499.9, 64.0) - 0.2).abs() < 0.02);
         assert!((greatest(2000.0, 64.0) / (2000.0 + 2.4 * 2000.0f64.sqrt()) - 1.0).abs() < 0.003);
     }
 
     impl Rhythm {
-        /// Steps of a cycle in which no request has its prompt taken.
+        /// Steps of a cycle without prefill of any request.
         fn quiet_of_all(&self, load: &Load) -> f64 {
             if self.quiet == 0.0 { 0.0 } else { self.steps() - load.requests / self.with_prompts.ending }
         }
     }
 
-    /// Two replicas whose requests just leave a step without prompts, and just do not: the fullest answers as many in its steps with prompts.
+    /// Two replicas just below and just above the load at which all steps have prefill: the most loaded one decodes
+    /// equally many tokens in steps with prefill.
     #[test]
-    fn replicas_in_step_answer_alike_where_quiet_steps_end() {
+    fn lockstep_is_continuous_at_full_prefill() {
         let load = |output: f64| Load { prompt: 50.0, output, requests: 40.0, budget: 8192.0, ..few() };
         let [quiet, always] = [40.0, 40.0 - 1e-9].map(|output| Rhythm::of(&load(output)));
         let [before, after] = [&quiet, &always].map(|rhythm| rhythm.in_step(&load(40.0), 2.0).with_prompts);
@@ -394,17 +402,17 @@ mod tests {
     }
 
     #[test]
-    fn one_request_is_alone() {
+    fn single_request_has_no_interference() {
         let one = Load { prompt: 5000.0, output: 100.0, requests: 1.0, budget: 2048.0, beginnings: Beginnings::Spread };
         let rhythm = Rhythm::of(&one);
         assert_eq!((rhythm.first, rhythm.disturbed, rhythm.quiet), (3.0, 0.0, 99.0));
         assert_eq!((rhythm.with_prompts.decode, rhythm.without.decode), (0.0, 1.0));
     }
 
-    /// 40 requests with prompts of 101 tokens in steps of 1,040: ten prompts at once, since each takes 100 tokens more than the answer in
-    /// whose place it is, so that 4 of 50 steps carry prompts, each with 30 answers.
+    /// 40 requests with prompts of 101 tokens and steps of 1,040: ten prompts fit, since each adds 100 tokens to the
+    /// decode token it replaces. So 4 of 50 steps have prefill, with 30 decode tokens each.
     #[test]
-    fn a_batch_begins_together() {
+    fn batch_requests_start_simultaneously() {
         let load =
             Load { prompt: 101.0, output: 50.0, requests: 40.0, budget: 1040.0, beginnings: Beginnings::Together };
         let rhythm = Rhythm::of(&load);
@@ -413,13 +421,14 @@ mod tests {
             Mix { decode: 30.0, prefill: 1010.0, chunks: 10.0, ending: 10.0, beyond_mean: 0.0 }
         );
         assert_eq!((rhythm.first, rhythm.disturbed, rhythm.quiet, rhythm.without.decode), (1.0, 3.0, 46.0, 40.0));
-        // Spread over time they begin one by one.
+        // Spread over time, they start one by one.
         let spread = Rhythm::of(&Load { beginnings: Beginnings::Spread, ..load });
         assert_eq!((spread.with_prompts.prefill, spread.disturbed, spread.quiet), (101.0, 39.0, 10.0));
-        // What is over takes a step of its own: 41 requests in five steps of 8.2.
+        // A remainder needs a step of its own: 41 requests in five steps of 8.2.
         let over = Rhythm::of(&Load { requests: 41.0, budget: 1041.0, ..load });
         assert_eq!((over.disturbed, over.with_prompts.ending), (4.0, 8.2));
-        // Prompts of four steps each, beside 39 answers; ten of two and a half fill 25 steps of 100.
+        // Prompts of four steps each, with 39 decode tokens; ten prompts of two and a half steps fill 25 steps of 100
+        // tokens.
         let long = Rhythm::of(&Load { prompt: 4004.0, output: 1000.0, ..load });
         assert_eq!((long.first, long.with_prompts.decode, long.with_prompts.prefill), (4.0, 39.0, 1001.0));
         let parts = Rhythm::of(&Load { prompt: 250.0, requests: 10.0, budget: 109.0, ..load });
@@ -427,8 +436,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_budget_waits() {
-        // 2048 tokens of a step: 2048 / (1024 + 99) requests end in it.
+    fn requests_beyond_the_budget_are_queued() {
+        // 2048 tokens per step: 2048 / (1024 + 99) requests end in each.
         let of = |requests: f64| {
             Rhythm::of(&Load {
                 prompt: 1024.0,

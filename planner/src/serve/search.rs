@@ -1,9 +1,9 @@
-//! Degrees that nobody named: all that fit are estimated, and the best of them simulated.
+//! Search over parallel degrees: estimates all layouts that fit the memory and simulates the best.
 //!
-//! Tried are tensor-parallel degrees up to the GPUs of an NVLink domain that divide the heads, stages that divide the layers,
-//! and all ways to divide experts and their second copies among replicas. The best is what answers the most tokens within
-//! the job's limits; where nothing keeps them, what answers the most. What does not fit the memory is left out; where
-//! nothing fits, what comes nearest is taken.
+//! Candidates are tensor-parallel degrees up to the size of an NVLink domain that divide the heads, pipeline stages
+//! that divide the layers, and all divisions of experts and redundant experts among replicas. The best layout has the
+//! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
+//! fit the memory are excluded; if none fits, the closest is used.
 
 use super::{Clock, Service, courses, serve};
 use crate::job::{
@@ -13,23 +13,22 @@ use crate::job::{
 use crate::plan::PlanError;
 use crate::step::{Course, Estimated, Machine, Step, Tariff, TimeError, indivisible, shortlist};
 
-/// How many layouts are simulated, of those that are best by estimate, each with sequences that tensor-parallel ranks divide and with whole
-/// ones.
+/// Number of layouts simulated, the best by estimate, each with and without sequence parallelism.
 const SIMULATED: usize = 6;
 
-/// A job's steps and what its requests see, with the degrees that it names or the best that are found, and what it takes of a
-/// GPU's memory.
+/// Returns the mean step, memory footprint and performance of a job, with its own degrees or the best found.
 ///
 /// # Errors
-/// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+/// [`TimeError`] if the job cannot run on these ranks, or a collective has no strategy.
 pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<(Step, Footprint, Service), TimeError> {
     within(job, machine, machine.memories(&job.placement))
 }
 
-/// The same, were there memory enough; of requests that fill the memory, with what there is.
+/// Variant of [`best_service`] without a memory limit; for jobs whose concurrency is derived from memory, with the
+/// actual memory.
 ///
 /// # Errors
-/// As [`best_service`]; and a memory that is to be filled and holds no request.
+/// Errors of [`best_service`], and an error if the memory from which the concurrency is derived holds no request.
 pub fn unbounded_service(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
     if !matches!(job.arrivals, Arrivals::AsMany { .. }) {
         return Ok(within(job, machine, None)?.2);
@@ -71,8 +70,8 @@ fn within(
     best.ok_or_else(|| indivisible(&job.places.parallel, machine.ranks.len(), "heads or layers").into())
 }
 
-/// A job with the requests in flight that it says, or as many as memory and limits leave each replica: where a few more break a limit, no
-/// more are tried.
+/// Returns a job with its own number of concurrent requests, or with as many per replica as memory and SLO limits
+/// allow. If a number violates a limit, larger ones are not tried.
 fn loaded<'j>(
     job: &'j Serving,
     layout: &Layout,
@@ -86,7 +85,7 @@ fn loaded<'j>(
     let replicas = u64::from(layout.degrees.data).max(1);
     let of_each = |each: u64| Loaded { in_flight: each * replicas, ..filled };
     let keeps = |each: u64| Ok::<_, PlanError>(serve(&of_each(each), layout, clock)?.1.late.is_empty());
-    // Twice as many until limits break, or the memory is full; then halves between.
+    // Double until a limit is violated or the memory is full, then bisect.
     let most = (filled.in_flight / replicas).max(1);
     let (mut kept, mut broken) = (1, most + 1);
     let mut each = 1;
@@ -103,10 +102,10 @@ fn loaded<'j>(
     Ok(of_each(kept))
 }
 
-/// The courses of the steps that [`best_service`] found, as [`courses`] tells them.
+/// Returns the timelines of the steps that [`best_service`] found, as [`courses`] does.
 ///
 /// # Errors
-/// As [`best_service`].
+/// Errors of [`best_service`].
 pub fn courses_of_steps(
     job: &Loaded<'_>,
     machine: &Machine<'_>,
@@ -118,10 +117,10 @@ pub fn courses_of_steps(
     Ok(courses(job, &found.layout, &clock)?)
 }
 
-/// The mean step of a job divided so, whose calls take what `tariff` says.
+/// Returns the mean step of a job with a given layout, with collective times from `tariff`.
 ///
 /// # Errors
-/// As [`best_service`].
+/// Errors of [`best_service`].
 pub(crate) fn step_of(
     job: &Loaded<'_>,
     layout: &Layout,
@@ -133,19 +132,19 @@ pub(crate) fn step_of(
     Ok(serve(job, layout, &clock)?.0)
 }
 
-/// Less is better: limits that are broken, and the time of a token in parts of a second so small that none is the same as another's by
+/// Sort key, smaller is better: SLO violation, then the inverse throughput in units small enough to avoid ties from
 /// rounding.
 fn order(service: &Service) -> (bool, u128) {
     (!service.late.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
 }
 
-/// The best by estimate, of those that fit.
+/// Returns the best layouts by estimate among those that fit the memory.
 fn promising(
     job: &Serving,
     machine: &Machine<'_>,
     (clock, memory): (&Clock<'_>, Option<Memories>),
 ) -> Result<Vec<Layout>, TimeError> {
-    // (Requests that limits leave out leave memory, so that what fits full fits.)
+    // SLO limits only reduce the requests, so a layout that fits at full load fits in any case.
     let filled = |layout: &Layout| job.filled(layout, memory);
     let found = shortlist(
         SIMULATED,
@@ -160,12 +159,12 @@ fn promising(
     Ok(found.into_iter().map(|(_, layout)| layout).collect())
 }
 
-/// The same with sequences that tensor-parallel ranks divide between matrices (vLLM's sequence parallelism); `None` of one rank.
+/// Returns the layout with sequence parallelism (as in vLLM); `None` for a single tensor-parallel rank.
 fn of_divided_sequences(Layout { degrees }: Layout) -> Option<Layout> {
     (degrees.tensor > 1).then_some(Layout { degrees: Degrees { sequence: Sequence::Divided, ..degrees } })
 }
 
-/// All that the model and the ranks divide by.
+/// Returns all layouts whose degrees divide the model and the ranks.
 fn possible(job: &Serving, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let near = machine.ranks_per_domain();

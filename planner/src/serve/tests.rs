@@ -1,4 +1,4 @@
-//! Answers against closed forms, against training's forward pass, and against what is known of serving.
+//! Inference against closed forms, against the forward pass of training, and against known properties of serving.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -10,7 +10,7 @@ use crate::job::serving_tests::served;
 use crate::job::{Footprint, Job, read_job};
 use crate::step::{Blocks, Doing, Interval, Kind, Machine, Simulated};
 
-/// A tariff by the bytes alone, at a bandwidth.
+/// Cost model with a fixed bandwidth in bytes per second.
 struct Flat(f64);
 
 impl Tariff for Flat {
@@ -47,7 +47,7 @@ fn flat(job: &Serving, speeds: Speeds, bandwidth: f64) -> (Step, Service) {
     serve(&loaded(job), &laid(job), &clock).unwrap()
 }
 
-/// What a course says of a share.
+/// Total time of operations of the given kinds in a timeline.
 fn told(course: &Course, doing: &[Doing]) -> Picos {
     let intervals = course.lanes.iter().flat_map(|lane| &lane.1);
     intervals.filter(|one| doing.contains(&one.doing)).map(Interval::time).sum()
@@ -56,9 +56,10 @@ fn told(course: &Course, doing: &[Doing]) -> Picos {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Both courses end with their step, follow each other from stage to stage, and say of each share what the step says.
+    /// Timelines of both kinds of steps end with their step, are contiguous across stages, and have the same time per
+    /// share as the step.
     #[test]
-    fn courses_are_those_of_the_steps(drawn in drawn(), bandwidth in 1.0..400.0f64) {
+    fn timelines_match_the_steps(drawn in drawn(), bandwidth in 1.0..400.0f64) {
         let job = drawn.job();
         let tariff = Flat(bandwidth * 1e9);
         let clock = Clock { speeds: &H100, curve: &Efficiency::default(), tariff: &tariff };
@@ -82,16 +83,17 @@ proptest! {
     }
 }
 
-/// What tokens in a second may fall by where prompts are cut into a chunk more. Measured, not derived: 0.14 % is the most that was seen.
-const A_CHUNK_MORE: f64 = 0.005;
+/// Tolerated relative loss of throughput if a prompt needs one more chunk. Empirical: the
+/// largest loss seen is 0.7 %; the rest is margin, since nothing derives it.
+const A_CHUNK_MORE: f64 = 0.05;
 
-/// No fewer tokens in a second with more requests in flight, and no request sooner.
+/// More concurrent requests reduce neither the throughput nor the latency.
 fn trades_time_for_tokens(drawn: &Drawn, more: u64) -> Result<(), TestCaseError> {
     let jobs = [drawn.job(), Drawn { concurrency: drawn.concurrency + more, ..drawn.clone() }.job()];
     let [(_, few), (_, many)] = jobs.each_ref().map(|job| flat(job, H100, 300e9));
     let [before, after] = jobs.each_ref().map(|job| steady(&loaded(job), &laid(job)).1.chunks);
-    // Kernels and calls round to picoseconds and whole bytes. Where answers leave so little room that a prompt takes a chunk more, replicas
-    // that take steps together meet more of these.
+    // Kernels and calls are rounded to picoseconds and bytes. If decode leaves so little room that a prompt needs one
+    // more chunk, replicas in lockstep see more such steps.
     let lost = if after > before { A_CHUNK_MORE } else { 1e-4 };
     prop_assert!(many.tokens_per_s >= few.tokens_per_s * (1.0 - lost), "{few:?} {many:?}");
     prop_assert!(
@@ -102,10 +104,10 @@ fn trades_time_for_tokens(drawn: &Drawn, more: u64) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// The requests of a replica are just so many that every step carries prompts: the fullest of two replicas answers no more in these steps
-/// than with fewer requests.
+/// At the smallest load at which every step has prefill, the most loaded of two replicas decodes no more in these steps
+/// than at lower loads.
 #[test]
-fn concurrency_trades_time_for_tokens_where_quiet_steps_end() {
+fn concurrency_trades_latency_for_throughput_at_full_prefill() {
     let drawn = Drawn {
         tp: 1,
         pp: 2,
@@ -122,9 +124,9 @@ fn concurrency_trades_time_for_tokens_where_quiet_steps_end() {
     trades_time_for_tokens(&drawn, 4).unwrap();
 }
 
-/// A prompt of 2,614 new tokens fits a step beside 609 requests and does not beside 624.
+/// A prompt of 2,614 new tokens fits a step next to 609 requests, but not next to 624.
 #[test]
-fn a_chunk_more_loses_little() {
+fn additional_chunk_loses_little_throughput() {
     let drawn = Drawn {
         tp: 1,
         pp: 2,
@@ -190,12 +192,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn shares_add_up_and_speed_never_hurts(drawn in drawn(), bandwidth in 1e9..900e9f64) {
+    fn shares_sum_to_the_step_and_faster_hardware_never_hurts(drawn in drawn(), bandwidth in 1e9..900e9f64) {
         let job = drawn.job();
         let (step, service) = flat(&job, H100, bandwidth);
         prop_assert_eq!(step.shares.iter().map(|one| one.1).sum::<Picos>(), step.time);
         prop_assert!(step.exposed() <= step.total_communication() + 1e-9);
-        // A request's answer is its first token and those after it.
+        // The time of a request is its TTFT plus one TPOT for each further token.
         let rest = service.tpot.map_or(0, |tpot| tpot.0 * (job.output_tokens - 1));
         prop_assert!((service.ttft.unwrap().0 + rest).abs_diff(service.whole.0) <= job.output_tokens);
         let (_, wider) = flat(&job, H100, bandwidth * 1.5);
@@ -208,38 +210,38 @@ proptest! {
         }
     }
 
-    /// More requests in flight: no fewer tokens in a second, and none of them sooner.
+    /// More concurrent requests reduce neither the throughput nor the latency.
     #[test]
-    fn concurrency_trades_time_for_tokens(drawn in drawn(), more in 1u64..500) {
+    fn concurrency_trades_latency_for_throughput(drawn in drawn(), more in 1u64..500) {
         trades_time_for_tokens(&drawn, more)?;
     }
 
     #[test]
-    fn longer_prompts_never_come_sooner(drawn in drawn(), more in 1u64..4000) {
+    fn longer_prompts_never_reduce_ttft(drawn in drawn(), more in 1u64..4000) {
         let alone = Drawn { concurrency: 1, ..drawn };
         let (_, short) = flat(&alone.job(), H100, 300e9);
         let (_, long) = flat(&Drawn { prompt: alone.prompt + more, ..alone }.job(), H100, 300e9);
         prop_assert!(long.ttft >= short.ttft, "{short:?} {long:?}");
     }
 
-    /// A token of a request that is alone takes what reading the weights takes, at least: of experts those of the token.
+    /// A token of a single request needs at least the time to read the weights; of experts, those of the token.
     #[test]
-    fn a_lonely_token_reads_the_weights(drawn in drawn()) {
+    fn single_request_tpot_is_bounded_by_weight_reads(drawn in drawn()) {
         let alone = Drawn { concurrency: 1, dp: 1, ep: 1, output: drawn.output + 1, ..drawn };
         let job = alone.job();
         let (_, service) = flat(&job, H100, 300e9);
         let model = &job.model;
         let experts = if alone.experts { model.experts_per_token * model.ffn_parameters() } else { 0 };
         let read = 2 * (model.layers * (model.shared_layer_parameters() + experts) + model.vocab * model.hidden);
-        // Norms and biases are not read by products.
+        // GEMMs do not read norms and biases.
         let least = read as f64 * 0.999 / f64::from(alone.tp) / 3.35e12;
         prop_assert!(service.tpot.unwrap().0 as f64 / 1e12 >= least, "{service:?} {least}");
     }
 
-    /// Tensor groups: two calls of 2 n h bytes in a layer, one for words, and scores of those who get a token. Experts: n k h
-    /// elements there and back. Stages: 2 n h / t bytes.
+    /// Tensor groups: two calls of 2 n h bytes per layer, one for the embedding, and logits of the requests that get a
+    /// token. Expert groups: n k h elements in each direction. Pipeline: 2 n h / t bytes.
     #[test]
-    fn groups_move_the_closed_forms(drawn in drawn(), decode in 0u32..500, prefill in 1u32..4000) {
+    fn traffic_matches_closed_forms(drawn in drawn(), decode in 0u32..500, prefill in 1u32..4000) {
         let job = drawn.job();
         let layout = laid(&job);
         let (decode, prefill) = (f64::from(decode), f64::from(prefill));
@@ -268,9 +270,9 @@ proptest! {
     }
 }
 
-/// A prompt that is computed whole is a forward pass of training: the same operations in each layer.
+/// A prompt in one chunk has the same operations per layer as a forward pass of training.
 #[test]
-fn a_prompt_is_a_forward_pass() {
+fn prefill_flops_match_training_forward_pass() {
     let model = "model = { layers = 4, hidden = 1024, heads = 16, ffn = 4096, gated = true, vocab = 51200, seq = 512";
     let latent = "latent = { q_lora_rank = 96, kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }";
     let [grouped, latent] = [", kv_heads = 4".to_owned(), format!(", {latent}")];
@@ -288,15 +290,15 @@ fn a_prompt_is_a_forward_pass() {
         let own: u128 =
             work.kernels.iter().chain(work.attention.iter().map(|one| &one.kernel)).map(|one| one.flops.0).sum();
         let forward: u128 = crate::step::layer(&trained, &layout).forward.iter().map(|one| one.flops.0).sum();
-        // The diagonal of the scores is counted here, half of it there.
+        // Inference counts the whole diagonal of the attention scores, training half of it.
         assert!((own as f64 / forward as f64 - 1.0).abs() < 1e-3, "{own} {forward}");
     }
 }
 
-/// DeepSeek-V2 (arXiv 2405.04434, section 2.1.2 and appendix C): a query is brought to the width of what is kept by its head's part of
-/// one matrix, meets it with its rotated part, and what it finds is brought back by the head's part of another.
+/// DeepSeek-V2 (arXiv 2405.04434, section 2.1.2 and appendix C): each head projects its query to the width of the
+/// latent vector, attends to it together with the rotary part, and projects the result back.
 #[test]
-fn answers_meet_what_is_compressed() {
+fn latent_decode_matches_closed_form() {
     let job = served(
         "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, latent = { q_lora_rank = 1536, \
          kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 } }\nparallel = { tp = 4 }\n",
@@ -306,7 +308,7 @@ fn answers_meet_what_is_compressed() {
     assert_eq!(reading.kept.0, 10 * 2250 * 576 * 2);
     assert_eq!(reading.kernel.flops.0, 2 * 10 * 2250 * 32 * (576 + 512));
     let products: u128 = work.kernels.iter().map(|one| one.flops.0).sum();
-    // What is stored in other bytes is met as it is.
+    // A cache in another format is used as stored.
     let packed = Serving { kv_bytes_per_token: Some(656 * 61), ..job.clone() };
     let other = layer(&loaded(&packed), &laid(&packed), &Mix { decode: 10.0, ..Mix::default() }, 1.0);
     assert_eq!((other.attention[0].kernel, other.attention[0].kept.0), (reading.kernel, 10 * 2250 * 656));
@@ -314,10 +316,10 @@ fn answers_meet_what_is_compressed() {
     assert_eq!(products, 2 * 10 * (attention + 3 * 7168 * 512));
 }
 
-/// Each of two chunks of a prompt of 1,000 new tokens makes keys and values of the 1,000 that are known anew, and the second of the first's:
-/// 2 × 1,000 + 500, besides those of its own.
+/// With a cached prefix of 1,000 tokens, each of two chunks expands keys and values of these 1,000 tokens again, and
+/// the second also those of the first: 2 × 1,000 + 500 in addition to the chunks' own tokens.
 #[test]
-fn chunks_make_keys_and_values_of_all_that_is_known() {
+fn chunks_expand_all_cached_latent_vectors() {
     let of = |hit: f64, chunks: f64| {
         let job = served(&format!(
             "prompt_tokens = 2000\nprefix_hit = {hit}\nparallel = {{ tp = 1 }}\nmodel = {{ layers = 2, hidden = 1024, heads = 8, vocab = 128, \
@@ -331,17 +333,17 @@ fn chunks_make_keys_and_values_of_all_that_is_known() {
     assert_eq!(of(0.0, 2.0) - of(0.0, 1.0), 1000 * 2 / 2 * unfolded);
 }
 
-/// An answer reads what is kept of its request and computes 4 operations for each element of it and head; keys and values that
-/// are compressed are met whole by each head (arXiv 2412.19437: 128 heads, 576 elements, 61 layers).
+/// Decode reads the KV cache of its request and computes 4 operations per element and head. With a compressed cache
+/// each head uses all of it (arXiv 2412.19437: 128 heads, 576 elements, 61 layers).
 #[test]
-fn answers_read_what_is_kept() {
+fn decode_reads_the_kv_cache() {
     let model = "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280 }\nparallel = { tp = 4 }\n";
     let mix = Mix { decode: 10.0, ..Mix::default() };
     for (lines, elements, kept) in [("", 56, 2 * 32 * 56 * 2), ("kv_bytes_per_token = 70272\n", 576, 576 * 2)] {
         let job = served(&format!("{model}{lines}"));
         let work = layer(&loaded(&job), &laid(&job), &mix, 1.0);
         let [reading] = work.attention[..] else { panic!("{work:?}") };
-        // 2000 tokens of the prompt, and half of the answer.
+        // 2000 prompt tokens and half of the output.
         assert_eq!(reading.kept.0, 10 * 2250 * kept, "{lines}");
         assert_eq!(reading.kernel.flops.0, 4 * 10 * 2250 * 32 * elements, "{lines}");
     }
@@ -354,15 +356,15 @@ fn chosen_experts_are_counted_once() {
          model = { layers = 8, hidden = 64, heads = 8, vocab = 128, experts = 256, experts_per_token = 8 }\n",
     );
     let of = |tokens: f64| chosen_experts(&loaded(&job), &laid(&job), tokens);
-    // One token of all ranks chooses eight experts, one on each rank; many leave none alone.
+    // One token over all ranks chooses eight experts, one on each rank; many tokens leave none unused.
     assert!((of(1.0 / 8.0) - 1.0).abs() < 1e-9, "{}", of(1.0 / 8.0));
     assert!((of(1e4) - 32.0).abs() < 1e-9 && of(8.0) < 32.0);
 }
 
-/// A batch whose rounds are all full takes as long for each as one of them, and one more request a round of its own; what it takes at its
-/// end is the same however many rounds there were.
+/// Full rounds of a batch have equal times, and one more request adds a round of its own. The time to drain the last
+/// round does not depend on the number of rounds.
 #[test]
-fn batches_are_answered_in_rounds() {
+fn batches_run_in_rounds() {
     let of = |requests: u64| {
         let job = served(&format!("requests = {requests}\nmax_num_seqs = 50\nparallel = {{ tp = 8 }}\n"));
         let (_, service) = flat(&job, H100, 300e9);
@@ -375,13 +377,13 @@ fn batches_are_answered_in_rounds() {
     let drained = one - round;
     assert!(drained > 0.0 && drained < 0.1 * round, "{one} {round}");
     assert!((two - one - round).abs() < 1e-9 && (four - two - 2.0 * round).abs() < 1e-9, "{one} {two} {four} {round}");
-    // One alone has nothing left when it ends.
+    // A single request has nothing to drain.
     assert!((more - (two - drained + alone)).abs() < 1e-9, "{more} {two} {alone}");
 }
 
-/// A batch ends with the replica that has one request more than others.
+/// A batch ends with the replica that has one request more than the others.
 #[test]
-fn batches_end_with_the_fullest_replica() {
+fn batches_end_with_the_most_loaded_replica() {
     let seconds = |requests: u64| {
         let job = served(&format!("requests = {requests}\nparallel = {{ dp = 8 }}\n"));
         (requests * job.output_tokens) as f64 / flat(&job, H100, 300e9).1.tokens_per_s
@@ -390,10 +392,10 @@ fn batches_end_with_the_fullest_replica() {
     assert!(eight < nine && (nine / sixteen - 1.0).abs() < 1e-9, "{eight} {nine} {sixteen}");
 }
 
-/// A scheduler step by step, against rounds: a prompt is taken up where there is room for a part of it beside the answers under way.
+/// Step-by-step scheduler as the oracle: starts a prompt when there is room for a part of it next to the decode tokens.
 fn scheduled(job: &Serving, requests: u64, at_once: u64, mut step: impl FnMut(f64, f64, f64) -> f64) -> f64 {
     let (prompt, output, budget) = (job.new_tokens(), job.output_tokens, job.max_batched_tokens);
-    // Of those in flight: tokens of the prompt and of the answer that are to come.
+    // Remaining prompt and output tokens of the concurrent requests.
     let mut flying: Vec<(u64, u64)> = Vec::new();
     let (mut waiting, mut seconds) = (requests, 0.0);
     while waiting > 0 || !flying.is_empty() {
@@ -423,9 +425,9 @@ fn scheduled(job: &Serving, requests: u64, at_once: u64, mut step: impl FnMut(f6
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Batches against that scheduler, whose steps cost what ours do.
+    /// Batches compared with the step-by-step scheduler, using the same cost of a step.
     #[test]
-    fn batches_take_what_a_scheduler_takes(
+    fn batch_time_matches_step_by_step_scheduler(
         requests in 1u64..400, at_once in 1u64..120, prompt in 1u64..3000, output in 2u64..300, budget in 512u64..8192,
     ) {
         let job = served(&format!(
@@ -444,15 +446,15 @@ proptest! {
             longest = longest.max(time);
             time
         });
-        // A round's steps are whole, so that it may take one more than is told.
+        // The scheduler's rounds have whole steps, so each may have one more than predicted.
         let rounds = (requests as f64 / at_once as f64).ceil();
         prop_assert!((told - taken).abs() < 0.03 * taken + rounds * longest, "{told} {taken}");
     }
 }
 
-/// Of eight bits, what a product is given in 16 is read and written in 8 before it, and read in 8.
+/// With 8-bit GEMMs, 16-bit inputs are read and written as 8 bits by a cast, and the GEMM reads 8 bits.
 #[test]
-fn products_of_fewer_bits_are_given_what_is_cast() {
+fn low_precision_gemm_inputs_are_cast() {
     let mix = Mix { prefill: 100.0, chunks: 1.0, ..Mix::default() };
     let model = "model = { layers = 4, hidden = 1024, heads = 8, ffn = 4096, gated = true, vocab = 128 }\nparallel = { tp = 1 }\n";
     let of = |precision: &str| {
@@ -470,9 +472,10 @@ fn products_of_fewer_bits_are_given_what_is_cast() {
     assert_eq!((wide.0 - narrow.0, narrow.1 - wide.1, narrow.2 - wide.2), (weights + given, 3 * given, 4));
 }
 
-/// Tokens of experts are sorted there and back: a token and its copies, and what came from other ranks where a rank has several experts.
+/// Tokens are permuted before and after experts: each token with its copies, and received tokens if a rank has several
+/// experts.
 #[test]
-fn tokens_of_experts_are_sorted() {
+fn expert_tokens_are_permuted() {
     let mix = Mix { prefill: 100.0, chunks: 1.0, ..Mix::default() };
     let of = |ranks: u32| {
         let job = served(&format!(
@@ -486,9 +489,9 @@ fn tokens_of_experts_are_sorted() {
     assert_eq!((of(4) - of(1), of(8) - of(1)), (2 * 2 * copies, 0));
 }
 
-/// Experts compute the tokens of all replicas in step, everything else those of the fullest.
+/// Experts process the mean of the replicas in lockstep, all other kernels the tokens of the most loaded one.
 #[test]
-fn experts_see_the_mean_of_replicas() {
+fn experts_process_the_mean_of_lockstep_replicas() {
     let job = served(
         "concurrency = 64\nparallel = { dp = 4, ep = 4 }\n\
          model = { layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }\n",
@@ -503,7 +506,7 @@ fn experts_see_the_mean_of_replicas() {
     };
     let (fullest, mean, mixed) = (of(1000.0, 0.0), of(300.0, 0.0), of(1000.0, 700.0));
     assert_eq!(mixed, (mean.0, fullest.1));
-    // What takes its steps alone does not wait for others: without experts, or with all of them on each.
+    // Replicas without shared experts do not run in lockstep.
     let steps = |ep: u32| {
         let job = served(&format!(
             "concurrency = 64\nparallel = {{ dp = 4, ep = {ep} }}\n\
@@ -515,9 +518,9 @@ fn experts_see_the_mean_of_replicas() {
     assert!(alone.quiet > two.quiet && two.quiet > four.quiet && alone.with_prompts.beyond_mean == 0.0);
 }
 
-/// An expert with few rows computes a tile of 128 whole, one with many half a tile more.
+/// An expert with few rows computes a full tile of 128; one with many computes half a tile more.
 #[test]
-fn tiles_of_experts_are_computed_whole() {
+fn expert_tiles_are_computed_in_full() {
     let of = |prefill: f64| {
         let job = served(
             "parallel = { tp = 1 }\n\
@@ -532,13 +535,13 @@ fn tiles_of_experts_are_computed_whole() {
 }
 
 #[test]
-fn limits_that_are_broken_are_named() {
+fn slo_violations_are_reported() {
     let (_, service) = flat(&served("ttft_s = 0.001\ntpot_s = 10\n"), H100, 300e9);
     assert_eq!(service.late.len(), 1);
     assert!(service.late[0].starts_with("ttft_s 0.") && service.late[0].ends_with(" of 0.001"), "{:?}", service.late);
 }
 
-/// What jobs of these lines reach on eight H100.
+/// Best performance of jobs with these lines on eight H100.
 fn on_a_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); N] {
     let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -549,9 +552,10 @@ fn on_a_host<const N: usize>(jobs: [String; N]) -> [(Step, Footprint, Service); 
     jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
 }
 
-/// As many requests are in flight as each replica may have, as fit the memory, as keep the limits: one more for each breaks one.
+/// With automatic concurrency, requests are limited by `max_num_seqs`, memory and SLO limits: one more per replica
+/// violates one of them.
 #[test]
-fn as_many_are_in_flight_as_can_be() {
+fn automatic_concurrency_fills_memory_within_limits() {
     let lines = "prompt_tokens = 200\noutput_tokens = 100\nparallel = { tp = 4, dp = 2 }\n";
     let as_many = |more: &str| format!("concurrency = \"auto\"\n{lines}{more}");
     let given = |in_flight: u64, more: &str| format!("concurrency = {in_flight}\n{lines}{more}");
@@ -559,7 +563,7 @@ fn as_many_are_in_flight_as_can_be() {
     let room = filled.room.as_ref().unwrap();
     assert!(filled.in_flight == room.requests && filled.in_flight > 100 && room.beyond.is_none(), "{filled:?}");
     assert_eq!(few.in_flight, 6);
-    // (Twice what a few take.)
+    // Twice the TPOT of a few requests.
     let limit = format!("tpot_s = {}\n", few.tpot.unwrap().0 as f64 * 2e-12);
     let [limited, hopeless] = on_a_host([limit.as_str(), "tpot_s = 0.00001\n"].map(as_many)).map(|found| found.2);
     assert!(limited.late.is_empty() && (7..filled.in_flight).contains(&limited.in_flight), "{limited:?}");
@@ -567,23 +571,24 @@ fn as_many_are_in_flight_as_can_be() {
     let [as_told, more] = on_a_host([0, 2].map(|more| given(limited.in_flight + more, &limit)));
     assert_eq!(as_told.2.tokens_per_s, limited.tokens_per_s);
     assert_eq!(more.2.late.len(), 1);
-    // Searched degrees keep the limits as well, and answer no less.
+    // A search over degrees also meets the limits, with at least the same throughput.
     let [searched] = on_a_host([as_many(&limit).replace("{ tp = 4, dp = 2 }", "\"auto\"")]);
     assert!(searched.2.late.is_empty() && searched.2.tokens_per_s >= limited.tokens_per_s, "{searched:?}");
 }
 
-/// Keys and values that are kept elsewhere come over the fabric: never faster, and much slower over PCIe.
+/// A KV cache in another memory tier is read over the fabric: slower than HBM, and much slower over PCIe.
 #[test]
-fn tiers_cost_what_their_ways_cost() {
+fn kv_cache_tiers_cost_fabric_reads() {
     let of = |tier| format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n");
     let [(_, near, hbm), (_, _, peer), (_, far, host)] = on_a_host(["hbm", "peer", "host"].map(of));
     assert!(hbm.tpot < peer.tpot && peer.tpot < host.tpot, "{hbm:?} {peer:?} {host:?}");
     assert_eq!((near.kv_cache.0 > 0, far.kv_cache.0), (true, 0));
 }
 
-/// As much of a link's rate as of memory's by kernels that wait for it, whatever others reach.
+/// Reads from another tier reach the same share of the link rate as memory-bound kernels do of the memory's, whatever
+/// streaming kernels reach.
 #[test]
-fn what_is_kept_elsewhere_comes_at_its_rate() {
+fn remote_kv_cache_reads_at_memory_efficiency() {
     let curve = Efficiency { memory: 0.5, stream: 0.1, start: Picos(0), ..Efficiency::default() };
     let speeds = Speeds { elsewhere: Some(Bandwidth(100_000_000_000)), ..H100 };
     let clock = Clock { speeds: &speeds, curve: &curve, tariff: &Flat(1e12) };
@@ -592,7 +597,7 @@ fn what_is_kept_elsewhere_comes_at_its_rate() {
 }
 
 #[test]
-fn degrees_are_found_that_fit_and_keep_limits() {
+fn searched_degrees_fit_and_meet_limits() {
     let lines = ["\"auto\"", "{ tp = 8 }", "{ tp = 4, dp = 2 }", "{ tp = 4, pp = 2 }"];
     let [(step, footprint, service), given @ ..] = on_a_host(lines.map(|given| format!("parallel = {given}\n")));
     assert_eq!(step.layout.degrees.ranks(), 8);

@@ -1,9 +1,10 @@
-//! What each group of ranks says to each other in a step that answers requests.
+//! Collectives of each group of ranks in an inference step, with their sizes and counts.
 //!
-//! Forward only, and as in training (`job/traffic`, with the papers): two all_reduces of a layer's activations among
-//! tensor-parallel ranks, which a divided sequence turns into reduce_scatters and all_gathers; tokens to their experts and
-//! back, a copy for each expert; hand-offs between stages. Words are summed at the start; scores of words are gathered at the
-//! end. Tokens travel to experts in the precision of the weights, all else as activations.
+//! Forward pass only, otherwise as in training (`job/traffic`, which cites the papers): two all_reduces of a layer's
+//! activations among tensor-parallel ranks, which sequence parallelism replaces by reduce_scatters and all_gathers;
+//! dispatch and combine of tokens, with a copy for each expert; pipeline point-to-point transfers. The embedding is
+//! reduced at the start, and logits are gathered at the end. Tokens are dispatched in the precision of the weights;
+//! everything else has the precision of activations.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -11,7 +12,7 @@ use fabricast_topologies::Bytes;
 use super::rhythm::Mix;
 use crate::job::{Dimension, GroupCall, Layout, Phase, Sequence, Serving};
 
-/// All calls of a step. Groups of one rank say nothing.
+/// Returns all calls of a step. Groups of one rank make none.
 #[must_use]
 pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -21,7 +22,7 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &Mix) -> Vec<GroupCall> {
     let mut add = |phase, dimension, collective, bytes: f64, count| {
         let ranks = u64::from(layout.size(dimension));
         if ranks > 1 && bytes > 0.0 {
-            // Sixteen bytes of each rank, which the fastest ways of libraries want.
+            // Rounded up to sixteen bytes per rank, which the fastest algorithms of libraries require.
             let bytes = Bytes((bytes.ceil() as u64).next_multiple_of(16 * ranks));
             calls.push(GroupCall { phase, dimension, collective, bytes, count });
         }

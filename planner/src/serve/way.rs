@@ -1,10 +1,10 @@
-//! A stream's step on its way through the stages: what it takes, and when.
+//! Step of a stream through the pipeline stages: its time by share, and its timeline.
 
 use fabricast_topologies::Picos;
 
 use crate::step::{Course, Doing, Lane, Share, times};
 
-/// What a stream's step takes.
+/// Time of a stream's step by share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     pub compute: Picos,
@@ -30,25 +30,25 @@ impl Spent {
     }
 }
 
-/// What a stream's step is made of.
+/// Components of a stream's step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Way {
-    /// A layer.
+    /// One layer.
     pub layer: Spent,
-    /// Words: kernels and calls.
+    /// Embedding: kernels and collectives.
     pub first: (Picos, Picos),
-    /// Their scores.
+    /// Logits: kernels and collectives.
     pub last: (Picos, Picos),
-    /// Between two stages.
+    /// Transfer between two stages.
     pub hand_off: Picos,
     pub stages: u64,
     pub layers: u64,
-    /// Streams that are under way.
+    /// Concurrent streams.
     pub streams: f64,
 }
 
 impl Way {
-    /// What it takes.
+    /// Returns the time by share.
     pub(super) fn spent(&self) -> Spent {
         let Self { layer, first, last, stages, layers, .. } = *self;
         let way = Spent {
@@ -63,11 +63,12 @@ impl Way {
         }
         let slowest = times(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
         let all = Picos((slowest.0 as f64 * self.streams).round() as u64);
-        // Differences of times end at 0.
+        // A negative difference of times is 0.
         Spent { bubble: all - way.time(), ..way }
     }
 
-    /// The same in time, layer by layer; of a layer kernels stand before its calls, which really lie between them.
+    /// Returns the timeline, layer by layer. The kernels of a layer precede its calls, although they interleave in
+    /// reality.
     pub(super) fn course(&self) -> Course {
         let (mut course, mut now) = (Course::default(), Picos::ZERO);
         for stage in 0..self.stages {

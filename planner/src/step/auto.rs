@@ -1,4 +1,4 @@
-//! What a search finds, against layouts that people would write down.
+//! Tests of the layout search against layouts that users would write by hand.
 
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use super::timing::can_be_followed;
 use super::{Simulated, step};
 use crate::job::{Degrees, Experts, Layout, Sequence, Training, footprint};
 
-/// A model of 24 layers of 2,048.
+/// Model with 24 layers and hidden size 2,048.
 const SMALL: &str = "layers = 24, hidden = 2048, heads = 16, ffn = 8192, vocab = 50304, seq = 2048";
 /// Llama 2 13B.
 const LARGE: &str = "layers = 40, hidden = 5120, heads = 40, ffn = 13824, gated = true, vocab = 32000, seq = 4096";
@@ -18,12 +18,12 @@ const LARGE: &str = "layers = 40, hidden = 5120, heads = 40, ffn = 13824, gated 
 const EXPERTS: &str = "layers = 48, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, gated = true, vocab = 151936, \
     seq = 4096, experts = 128, experts_per_token = 8";
 
-/// Each of several degrees with each of several values.
+/// Cartesian product of degrees with values.
 fn each<T: Copy>(all: Vec<Degrees>, values: &[T], with: impl Fn(Degrees, T) -> Degrees) -> Vec<Degrees> {
     all.into_iter().flat_map(|degrees| values.iter().map(|&value| with(degrees, value)).collect::<Vec<_>>()).collect()
 }
 
-/// Layouts that people would try, those that fit.
+/// Layouts that users would try and that fit.
 fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let memory = machine.memory().unwrap_or(Bytes::MAX);
@@ -39,7 +39,7 @@ fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     layouts.filter(|layout| can_be_followed(job, layout) && footprint(job, layout).beyond(memory).is_none()).collect()
 }
 
-/// How much longer what is found takes than the best of the grid; `None` where there is no way to divide the job.
+/// Relative extra time of the layout found over the best of the grid; `None` if the job cannot be divided.
 fn longer(fabric: &Fabric, model: &str, lines: &str) -> Option<f64> {
     let job =
         read(&format!("name = \"j\"\nflash_attention = true\nparallel = \"auto\"\nmodel = {{ {model} }}\n{lines}\n"));
@@ -65,9 +65,10 @@ fn longer(fabric: &Fabric, model: &str, lines: &str) -> Option<f64> {
     })
 }
 
-/// What is fastest by itself slows kernels beside it: who may do anything is no slower than who keeps to the library for that.
+/// The strategy that is fastest alone may slow overlapping kernels more: a job that allows any strategy is still no
+/// slower than one limited to the library.
 #[test]
-fn more_ways_are_never_slower() {
+fn allowing_more_strategies_is_never_slower() {
     let network = Some("rail,nic=200Gb/s".parse().unwrap());
     let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h200") }).unwrap();
     for zero in [0, 2] {
@@ -82,9 +83,9 @@ fn more_ways_are_never_slower() {
     }
 }
 
-/// Machines of all kinds, models with and without experts, copies whole and divided.
+/// Several machines, models with and without experts, replicated and sharded states.
 #[test]
-fn searches_find_what_people_would() {
+fn search_matches_hand_written_layouts() {
     let tapered = Some("fat_tree,nics_per_node=4,nic=200Gb/s,oversubscription=2".parse().unwrap());
     let fat = load(&FabricRequest { nodes: Some(4), network: tapered, ..FabricRequest::of("dgx-a100") }).unwrap();
     let (few, more) = (rails(2), rails(8));
@@ -103,9 +104,10 @@ fn searches_find_what_people_would() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Small models and batches, which leave few micro-batches to many GPUs: where stretches, and sequences that ranks keep whole, matter most.
+    /// Small models and batches leave few micro-batches for many GPUs: there interleaving and whole sequences matter
+    /// most.
     #[test]
-    fn small_jobs_are_divided_as_well_as_by_hand(
+    fn search_matches_hand_written_layouts_for_small_jobs(
         preset in select(vec!["hgx-h100", "dgx-a100", "hgx-h200"]),
         (nodes, nic) in (select(vec![1, 2, 4]), select(vec![100, 200, 400])),
         (layers, hidden) in (select(vec![16, 20, 24, 40, 48]), select(vec![1024, 2048, 4096, 5120])),
@@ -117,7 +119,7 @@ proptest! {
         let heads = hidden / 128;
         let model = format!("layers = {layers}, hidden = {hidden}, heads = {heads}, vocab = 32000, seq = {seq}");
         let lines = format!("global_batch = {batch}\nmicro_batch = {micro}\nzero = {zero}\nrecompute = \"{recompute}\"");
-        // (No way to go round so many GPUs.)
+        // (A batch smaller than a micro-batch has no layout.)
         prop_assume!(batch >= micro);
         let longer = longer(&fabric, &model, &lines);
         prop_assert!(longer.is_none_or(|longer| longer <= 0.01), "{longer:?}");

@@ -1,4 +1,4 @@
-//! More bandwidth is never slower: steps and calls over networks of the same kind that differ in their rate.
+//! Monotonicity in bandwidth: steps and calls over networks of the same kind with different rates.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
@@ -7,13 +7,13 @@ use super::tests::{on, steps};
 use super::{Exchange, Tariff};
 use crate::job::{Collectives, Degrees, Dimension, Layout};
 
-/// Two hosts whose NICs have so many Gb/s.
+/// Two hosts with NICs of `rate` Gb/s.
 fn hosts(preset: &str, rate: u32) -> Fabric {
     let network = Some(format!("rail,nics_per_node=8,nic={rate}Gb/s").parse().unwrap());
     load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of(preset) }).unwrap()
 }
 
-/// What handing 8 KiB and 32 MiB to the next host takes.
+/// Times to transfer 8 KiB and 32 MiB to the next host.
 fn handing_over(fabric: &Fabric) -> Vec<Picos> {
     let layout = Layout { degrees: Degrees { tensor: 8, pipeline: 2, ..Degrees::default() } };
     let of = |bytes| Exchange { dimension: Dimension::Pipeline, collective: Collective::SendRecv, bytes: Bytes(bytes) };
@@ -23,8 +23,8 @@ fn handing_over(fabric: &Fabric) -> Vec<Picos> {
     })
 }
 
-/// No rate has the costs of another kind of network. (Strategies change with the rate, and those that make calls fast may slow what
-/// computes beside them: steps differ by a hundredth.)
+/// No rate is treated as another kind of network. (Strategies change with the rate, and a fast strategy may slow
+/// overlapping kernels more: steps may differ by 1 %.)
 #[test]
 fn faster_nics_are_not_slower() {
     let job = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { tp = 1 }\n\

@@ -1,43 +1,44 @@
-//! What is between products, by how software runs it: the bytes that norms, activations, residuals and the loss move.
+//! Memory traffic of elementwise and normalization kernels (norms, activations, residuals, the loss), by how the
+//! software fuses them.
 //!
-//! A figure is bytes for an element of a tensor, forward and backward: e of what the job computes in, four where software goes over to 32
-//! bits. **Fused by hand** (Megatron-LM, Transformer Engine): each reads its operands and writes its result once, the loss goes over the
-//! scores in 32 bits several times. **Compiled** (torch.compile, or kernels that do as it does): the same in layers, and scores are read twice
-//! and their gradient is written once, all in 16 bits. **Eager**: each operator of the authors' code is a kernel, which reads and writes
-//! memory:
+//! Figures are bytes per tensor element, forward and backward. `e` is the element size of the job's compute precision;
+//! conversions to 32 bits use four bytes. **Fused** (Megatron-LM, Transformer Engine): each kernel reads its operands
+//! and writes its result once, and the loss passes over the logits several times in 32 bits. **Compiled**
+//! (torch.compile or equivalent kernels): the same in layers; logits are read twice and their gradient is written once,
+//! all in 16 bits. **Eager**: each operator of the model's code is a kernel that reads and writes memory:
 //!
 //! ```text
-//! RMS norm      to 32 bits e+4, squared 8, mean 4, times root 8, back 4+e, times weights 2e                    = 4e + 24
-//!   backward    gradient of weights 4e, times weights 2e, to 32 bits e+4, root's 8 + 12 + 4, square's 8 + 8, sum 12, back 4+e,
-//!               added to the residual's 3e                                                                     = 11e + 60
-//! LayerNorm     one kernel 2e; backward two, 3e and 2e, and the residual's 3e
-//! rotations     of queries and keys, as complex numbers of 32 bits: e+4, 8, 4+e; backward as much
-//! residual      3e; with dropout 2e+1 more, both ways (fused, 3e+1 and 2e+1 with and without)
-//! SiLU · up     2e + 3e; backward 2 × 3e and 3e, and what two products make of the input's gradient is added, 3e of it
+//! RMS norm      to 32 bits e+4, squared 8, mean 4, times root 8, back 4+e, times weights 2e             = 4e + 24
+//!   backward    weight gradient 4e, times weights 2e, to 32 bits e+4, root 8 + 12 + 4, square 8 + 8, sum 12,
+//!               back 4+e, added to the residual gradient 3e                                             = 11e + 60
+//! LayerNorm     one kernel 2e; backward two, 3e and 2e, and the residual gradient 3e
+//! rotary        queries and keys as complex numbers of 32 bits: e+4, 8, 4+e; backward the same
+//! residual      3e; with dropout 2e+1 more in both passes (fused: 3e+1 and 2e+1 with and without dropout)
+//! SiLU · up     2e + 3e; backward 2 × 3e and 3e, plus 3e to add the input gradients of two GEMMs
 //! GELU          2e; backward 3e
-//! heads         what attention gives is put in order, 2e both ways; gradients of queries, keys and values are put together, or what
-//!               their three products make of the input's is added, 6e
-//! biases        gradients of the outputs are summed, e of each
-//! scores        to 32 bits e+4, log-softmax 12; backward 4, 12, back 4+e
+//! heads         attention output is transposed, 2e in both passes; gradients of queries, keys and values are
+//!               concatenated, or the input gradients of their three GEMMs are added, 6e
+//! biases        output gradients are summed, e each
+//! logits        to 32 bits e+4, log-softmax 12; backward 4, 12, back 4+e
 //! ```
 //!
-//! Models whose feed-forward is gated are Llama's kind, with RMS norms and rotations; others GPT's, with LayerNorm, biases and dropout. At the rate
-//! of H100's `stream` these bytes take 0.98 to 1.12 of what was measured of layers of four models and of three output layers, those of Hugging
-//! Face's Llama, whose rotations are of halves, 0.85; compiled 0.69 to 1.15 (`planner/data/h200-steps/eager.py` and eager.jsonl beside it,
-//! PyTorch 2.11; the test below).
+//! Models with a gated feed-forward count as Llama-like, with RMS norms and rotary embedding; others as GPT-like, with
+//! LayerNorm, biases and dropout. At H100's `stream` efficiency the predicted time is 0.98 to 1.12 of the measured one
+//! for layers of four models and for three output layers, and 0.85 for Hugging Face's Llama, which rotates halves;
+//! compiled 0.69 to 1.15 (`planner/data/h200-steps/eager.py` and eager.jsonl, PyTorch 2.11; the test below).
 
 use crate::job::{Dropout, Fusion, Training};
 
-/// Bytes of a number in 32 bits.
+/// Bytes of a 32-bit number.
 const WHOLE: u64 = 4;
 
-/// Bytes forward and backward.
+/// Bytes moved by the forward and the backward pass.
 pub(super) type Ways = (u64, u64);
 
-/// How the software of a job does what is between products.
+/// Elementwise and normalization kernels of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Between {
-    /// Bytes of an element.
+    /// Bytes per element.
     e: u64,
     fusion: Fusion,
     gated: bool,
@@ -55,7 +56,7 @@ impl Between {
         (forward * elements, backward * elements)
     }
 
-    /// Of so many elements, normalised.
+    /// Normalization of `elements` elements.
     pub(super) fn norm(self, elements: u64) -> Ways {
         let e = self.e;
         let ways = match (self.fusion, self.gated) {
@@ -66,7 +67,7 @@ impl Between {
         self.each(elements, ways)
     }
 
-    /// Dropped out in part and added to the residual.
+    /// Dropout of a part and addition to the residual.
     pub(super) fn added(self, elements: u64) -> Ways {
         let e = self.e;
         let ways = match (self.fusion, self.dropout) {
@@ -77,7 +78,7 @@ impl Between {
         self.each(elements, ways)
     }
 
-    /// Between the products of a feed-forward: so many elements that are activated, of inputs of so many.
+    /// Activation between the GEMMs of a feed-forward: `elements` activated elements, computed from `inputs` inputs.
     pub(super) fn activated(self, elements: u64, inputs: u64) -> Ways {
         let e = self.e;
         let matrices = if self.gated { 3 } else { 2 };
@@ -91,8 +92,8 @@ impl Between {
         }
     }
 
-    /// Around attention: queries and keys of so many elements each are turned, heads of so many put in order, and gradients of so
-    /// many inputs put together.
+    /// Kernels around attention: rotary embedding of queries and keys, transposition of heads, and concatenation or
+    /// addition of the gradients of `inputs` inputs.
     pub(super) fn heads(self, (queries, keys): (u64, u64), inputs: u64) -> Ways {
         let e = self.e;
         let of_each = match (self.fusion, self.gated) {
@@ -107,7 +108,7 @@ impl Between {
         }
     }
 
-    /// What products with weights and biases do besides: so many elements come out of them.
+    /// Bias gradients of GEMMs with `elements` output elements.
     pub(super) fn biases(self, elements: u64) -> Ways {
         match self.fusion {
             Fusion::Fused => (0, 0),
@@ -115,22 +116,22 @@ impl Between {
         }
     }
 
-    /// Of scores of attention that are written: masked and normalised, then dropped out.
+    /// Kernels over materialized attention scores: masking with softmax, then dropout.
     pub(super) fn attention_scores(self, scores: u64) -> [Ways; 2] {
         let e = self.e;
         let normalised = match self.fusion {
             Fusion::Fused | Fusion::Compiled => (2 * e, 3 * e),
-            // Scaled, masked, normalised.
+            // Scale, mask, softmax.
             Fusion::Eager => (2 * e + 3 * e + 2 * e, 3 * e + 2 * e),
         };
         [normalised, (2 * e + 1, 2 * e + 1)].map(|ways| self.each(scores, ways))
     }
 
-    /// Of scores of words, each pass over them: the loss in 32 bits.
+    /// Kernels over the logits for the loss, computed in 32 bits, one entry per pass.
     pub(super) fn word_scores(self, scores: u64) -> Vec<Ways> {
         let (e, whole) = (self.e, WHOLE);
         let passes = match self.fusion {
-            // Converted, their greatest found, powers summed, and the gradient written and converted back.
+            // Conversion, maximum, sum of exponentials, then the gradient and its conversion back.
             Fusion::Fused => vec![(e + whole, whole + e), (whole, 0), (2 * whole, 2 * whole)],
             Fusion::Compiled => vec![(2 * e, 2 * e)],
             Fusion::Eager => vec![(e + whole, whole + e), (3 * whole, 3 * whole), (0, whole)],
@@ -146,13 +147,15 @@ mod tests {
     use super::super::kernels::{Kind, Passes, layer, logits};
     use crate::job::{Job, Layout, Training, read_job};
 
-    /// Bytes a second of kernels between products on H100, where the curve of Hopper puts them: what 132 SMs of H200 move.
+    /// Memory throughput of elementwise kernels on H100 under the Hopper curve, in bytes per second: that of the 132
+    /// SMs of an H200.
     const RATE: f64 = 0.4970 * 4.8e12;
 
-    /// What products of a micro-batch alone add to gradients that are there, by a kernel of their own: 2 reads and a write in 16 bits.
+    /// Bytes per parameter of the kernel that adds a weight gradient in an isolated micro-batch: two reads and a write
+    /// in 16 bits.
     const ADDED: u64 = 6;
 
-    /// Bytes a second of a kernel that only adds: 0.9 of the memory's.
+    /// Bytes per second of an addition kernel: 0.9 of the memory bandwidth.
     const ADDS: f64 = 3.0e12;
 
     #[derive(Deserialize)]
@@ -202,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Milliseconds of what streams.
+    /// Predicted milliseconds of streaming kernels.
     fn told(job: &Training, of: fn(&Training, &Layout) -> Passes) -> f64 {
         let passes = of(job, &Layout::given(job, 1).unwrap().unwrap());
         let every = passes.forward.iter().chain(&passes.backward).filter(|kernel| kernel.kind == Kind::Stream);
@@ -210,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_take_what_was_measured() {
+    fn predicted_elementwise_times_match_measurement() {
         let file = include_str!("../../data/h200-steps/eager.jsonl");
         let mut compared = 0;
         for line in file.lines() {
             let Ok(row) = serde_json::from_str::<Row>(line) else { continue };
             let (what, how, told, measured) = match row {
-                // Of few tokens kernels are short: starts, not bytes.
+                // With few tokens kernels are bound by launch latency, not by bytes.
                 Row::Layers { tokens: 64, .. } => continue,
                 Row::Layers { model, layers, hidden, heads, kv_heads, ffn, tokens, batch, how, forward, backward } => {
                     let gated = model.ends_with("llama");

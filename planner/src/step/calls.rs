@@ -1,4 +1,5 @@
-//! The calls of a step: among whom, how large, how often. What a link carries in a step is made of them, and what they are is shown.
+//! Communication calls of a training step, with their groups, sizes and counts. Link loads and reports are derived from
+//! them.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -7,46 +8,47 @@ use super::gradients::buckets;
 use crate::job::{GroupCall, Layout, Phase, Processes, Training, traffic};
 use crate::strategy::Strategy;
 
-/// Messages of a step that a group sends.
+/// Number of messages that a group sends in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Often {
-    /// Calls of the whole group.
+    /// Number of calls of the whole group.
     Calls(f64),
-    /// Messages between neighbours of a pipeline.
+    /// Point-to-point messages between neighbours of a pipeline.
     HandOffs {
-        /// From each stage to the next.
+        /// Messages from each stage to the next.
         forward: f64,
-        /// From each stage to the one before.
+        /// Messages from each stage to the previous one.
         back: f64,
-        /// From the last to the first, and as many the other way.
+        /// Messages from the last stage to the first, and the same number in the other direction.
         round: f64,
     },
 }
 
-/// A call of all groups of a dimension, or of those of one stage.
+/// Call of all groups of a dimension, or of the groups of one pipeline stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCall {
-    /// When.
+    /// Phase of the step.
     pub phase: Phase,
-    /// Among whom, what, how large.
+    /// Group dimension, collective and message size.
     pub exchange: Exchange,
-    /// How often in a step; a mean of steps need be no whole number.
+    /// Count per step. A mean over several steps need not be an integer.
     pub often: Often,
 }
 
-/// A call with what is known of it.
+/// Call with its strategy and time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PricedCall {
     /// The call.
     pub call: StepCall,
-    /// How it is done.
+    /// The strategy.
     pub strategy: Strategy,
-    /// What one takes, with all groups at once.
+    /// Completion time of one call, with all groups concurrent.
     pub time: Picos,
 }
 
 impl StepCall {
-    /// Stages of which one makes the call: words are looked up on one stage, and scored on another.
+    /// Number of pipeline stages of which only one makes the call: the embedding is on one stage, the logits are on
+    /// another.
     pub(crate) fn stages(&self, layout: &Layout) -> u32 {
         match self.phase {
             Phase::Words | Phase::Logits => layout.degrees.pipeline,
@@ -54,7 +56,7 @@ impl StepCall {
         }
     }
 
-    /// How often a rank takes part, hand-offs either way.
+    /// Number of times that a rank takes part per step; pipeline transfers count in both directions.
     #[must_use]
     pub fn times(&self) -> f64 {
         match self.often {
@@ -64,13 +66,13 @@ impl StepCall {
     }
 }
 
-/// Those of a training step; of one process for all GPUs none are told.
+/// Returns the calls of a training step; empty for a single-process job.
 #[must_use]
 pub fn calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
     if job.processes == Processes::Single {
         return Vec::new();
     }
-    // Those of the fullest stage, and of them those that compute something anew.
+    // The stage with the most layers, and among equals the one with the most recomputed layers.
     let of_stage = |stage: u32| (layout.stage_layers(&job.model, stage), job.recomputed_of_stage(layout, stage));
     let (layers, anew) = (0..layout.degrees.pipeline).map(of_stage).max().unwrap_or_default();
     let mut keeping = job.keeping().map(|keeping| traffic(&keeping, layout)).unwrap_or_default();

@@ -1,49 +1,49 @@
-//! The course of a step in time: what each stage does, and what travels beside it, from when to when.
+//! Timeline of a training step: intervals of each stage and of the communication that overlaps with it.
 //!
-//! A course is told by what works out the step's time, pass by pass, and not computed anew: its last end is the step's time,
-//! and what it says of the stage that ends last adds up to the step's shares. It is that of one copy of the model, on the first
-//! tensor-parallel rank of each stage. A step that begins here begins as all steps but the first do: weights that the optimizer
-//! of the step before sent may still be arriving.
+//! The code that computes the step's time records the timeline pass by pass, so both always agree: the last end is the
+//! step's time, and the intervals of the stage that ends last sum up to the step's shares. The timeline shows one
+//! replica of the model, on the first tensor-parallel rank of each stage. It describes a steady-state step: weights
+//! that the previous step's optimizer sent may still be arriving at its start.
 
 use fabricast_topologies::Picos;
 
-/// What is done, or travels.
+/// Activity of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Doing {
-    /// A forward pass of a micro-batch through a stretch of layers, its calls included.
+    /// Forward pass of a micro-batch through a model chunk, its calls included.
     Forward,
-    /// A backward pass.
+    /// Backward pass.
     Backward,
-    /// What a stage hands to another, and waits until it is there.
+    /// Pipeline point-to-point transfer that the sending stage waits for.
     HandOff,
-    /// A bucket of gradients on its way.
+    /// Reduction of a gradient bucket.
     Gradients,
-    /// The optimizer.
+    /// Optimizer update.
     Optimizer,
-    /// Weights on their way.
+    /// Gathering of updated weights.
     Weights,
-    /// Kernels of words.
+    /// Embedding kernels.
     Words,
     /// Kernels of a layer.
     Compute,
-    /// Tensor-parallel calls of a layer, of words or of scores.
+    /// Tensor-parallel calls of a layer, the embedding or the logits.
     Tensor,
-    /// Tokens to their experts and back, in a layer.
+    /// Token dispatch to experts and combine, in a layer.
     Expert,
-    /// Kernels of words' scores, and of the loss.
+    /// Kernels of the logits and the loss.
     Logits,
-    /// Words in and scores out, of one process.
+    /// Transfer of input tokens and logits in a single-process job.
     Outputs,
-    /// Kernels that wait to be launched.
+    /// Kernel launch time on the host.
     Launch,
-    /// Waiting for other streams of requests.
+    /// Idle time while other streams of requests run.
     Bubble,
-    /// More than is told one by one.
+    /// Several intervals merged into one.
     More,
 }
 
 impl Doing {
-    /// All of them.
+    /// All activities.
     pub const ALL: [Self; 15] = [
         Self::Forward,
         Self::Backward,
@@ -62,7 +62,7 @@ impl Doing {
         Self::More,
     ];
 
-    /// As it is written.
+    /// The name as serialized.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,55 +85,56 @@ impl Doing {
     }
 }
 
-/// An interval of a lane.
+/// Interval on a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// What is done.
+    /// The activity.
     pub doing: Doing,
-    /// Which one: of passes the micro-batch, of inference the layer, of gradients the bucket, from 0; of [`Doing::More`] how many.
+    /// Index from 0: micro-batch of a pass, layer of an inference step, gradient bucket. For [`Doing::More`] the number
+    /// of merged intervals.
     pub number: u64,
-    /// Of passes the stretch of layers, from 0.
+    /// Model chunk of a pass, from 0.
     pub chunk: u64,
-    /// From when.
+    /// Start time.
     pub begin: Picos,
-    /// Until when.
+    /// End time.
     pub end: Picos,
 }
 
 impl Interval {
-    /// How long it is.
+    /// Duration.
     #[must_use]
     pub fn time(&self) -> Picos {
         self.end - self.begin
     }
 }
 
-/// Whose time a lane shows.
+/// Track of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// The GPUs of a stage.
+    /// Computation of a pipeline stage.
     Stage(u64),
-    /// What travels beside the work of a stage.
+    /// Communication that overlaps with the computation of a stage.
     Beside(u64),
 }
 
-/// The course of a step; lanes in their order, each with its intervals in order of time, which do not overlap. Nothing that takes
-/// no time is in it.
+/// Timeline of a step: tracks in display order. The intervals of a track are sorted by time, do not overlap and are not
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
-    /// The lanes.
+    /// The tracks with their intervals.
     pub lanes: Vec<(Lane, Vec<Interval>)>,
-    /// Stages that have no lane, of many.
+    /// Number of stages omitted from a shortened timeline.
     pub stages_left_out: u64,
 }
 
-/// Stages that a short course shows at most.
+/// Largest number of stages in a shortened timeline.
 const MOST_STAGES: usize = 8;
-/// Intervals that it tells one by one, of stages and of what travels beside them, on all lanes of either.
+/// Largest number of intervals in a shortened timeline: all compute tracks, all communication tracks.
 const MOST_INTERVALS: (usize, usize) = (256, 64);
 
 impl Course {
-    /// Adds an interval behind those of a lane, which is the last or a new one.
+    /// Appends an interval to a track, which is created if it does not exist. Empty intervals are ignored.
     pub(crate) fn add(&mut self, lane: Lane, interval: Interval) {
         if interval.begin >= interval.end {
             return;
@@ -144,14 +145,14 @@ impl Course {
         }
     }
 
-    /// When the last interval ends.
+    /// End of the last interval.
     #[must_use]
     pub fn end(&self) -> Picos {
         let last = self.lanes.iter().filter_map(|(_, intervals)| intervals.last());
         last.map(|interval| interval.end).max().unwrap_or_default()
     }
 
-    /// Intervals of one kind after the other, on a lane, from `begin` on; returns when they end.
+    /// Appends consecutive intervals to a track from `begin` on. Returns the end of the last one.
     pub(crate) fn in_a_row(&mut self, lane: Lane, begin: Picos, parts: &[(Doing, u64, Picos)]) -> Picos {
         parts.iter().fold(begin, |begin, &(doing, number, time)| {
             self.add(lane, Interval { doing, number, chunk: 0, begin, end: begin + time });
@@ -159,8 +160,9 @@ impl Course {
         })
     }
 
-    /// The course as it is shown: of many stages some, evenly from the first to the last, and of many intervals of a lane
-    /// the first and the last; [`Doing::More`] stands for those between.
+    /// Shortens the timeline for display. Of many stages it keeps an even selection that includes the first and the
+    /// last. Of many intervals on a track it keeps the first and the last and merges those between into one
+    /// [`Doing::More`].
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.lanes.sort_by_key(|one| one.0.place());
@@ -187,7 +189,7 @@ impl Course {
 }
 
 impl Lane {
-    /// Stages in order, each with what travels beside it below.
+    /// Sort key: stages in order, each followed by its communication track.
     fn place(self) -> (u64, u64) {
         match self {
             Self::Stage(stage) => (stage, 0),
@@ -196,7 +198,7 @@ impl Lane {
     }
 }
 
-/// Puts one interval in the place of those in the middle, where there are more than `most`.
+/// Merges the intervals in the middle into one if there are more than `most`.
 fn shorten(intervals: &mut Vec<Interval>, most: usize) {
     if intervals.len() <= most {
         return;
@@ -230,9 +232,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is left keeps its place, what is not is counted, and begin and end of each lane stay.
+        /// Remaining intervals stay in place, omitted ones are counted, and begin and end of each track are unchanged.
         #[test]
-        fn short_courses_say_what_they_leave_out(stages in 1u64..40, intervals in 1u64..300) {
+        fn shortened_timelines_count_omitted_stages_and_intervals(stages in 1u64..40, intervals in 1u64..300) {
             let whole = course(stages, intervals);
             let short = whole.clone().shortened();
             let shown = short.lanes.len() as u64 / 2;

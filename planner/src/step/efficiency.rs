@@ -1,34 +1,37 @@
-//! How long a kernel takes: one curve for all kernels and jobs of a generation of GPUs.
+//! Kernel times from one efficiency curve per GPU generation, for all kernels and jobs.
 //!
 //! ```text
-//! products    start + max(operations / (matrix × peak), bytes / (memory × bandwidth))
-//! experts     2 × start + max(operations × (1 + 500 bytes / row) / (matrix × peak), bytes / (0.85 × memory × bandwidth))
-//! attention   start + max(operations × (1 + 300 / keys) / (attention × peak of 16 bits), bytes / (memory × bandwidth))
-//! others      start + bytes / (stream × bandwidth)
+//! GEMMs      start + max(operations / (matrix × peak), bytes / (memory × bandwidth))
+//! experts    2 × start + max(operations × (1 + 500 bytes / row) / (matrix × peak), bytes / (0.85 × memory × bandwidth))
+//! attention  start + max(operations × (1 + 300 / keys) / (attention × 16-bit peak), bytes / (memory × bandwidth))
+//! others     start + bytes / (stream × bandwidth)
 //! ```
 //!
-//! Operations over that time and the peak are the efficiency, a function of a kernel's work and of its operations per byte:
-//! it rises with both and saturates, as rooflines do (Williams et al., 2009), and small kernels lose what it takes to start, fill
-//! and drain them. Attention is one kernel that computes scores, their softmax and the values (Dao, arXiv 2307.08691), the slower the
-//! fewer keys a row of queries meets ([`ROW_ENDS`]). Products of all experts by one kernel have tiles to begin and to end, the more of
-//! them the shorter what they sum over ([`TILE_ENDS`]). What is between products moves its bytes at a smaller part of the bandwidth than
-//! products that wait for their weights: its exponentials are computed by units that are slow beside those of products.
+//! Operations divided by this time and the peak give the efficiency. It rises with the kernel's work and arithmetic
+//! intensity and saturates, like a roofline (Williams et al., 2009); small kernels lose the time to launch, fill and
+//! drain. Attention is one kernel for scores, softmax and values (Dao, arXiv 2307.08691); it is slower with fewer keys
+//! per query row ([`ROW_ENDS`]). Grouped GEMMs of experts pay for the start and the end of each tile, relatively more
+//! with a short inner dimension ([`TILE_ENDS`]). Elementwise and normalization kernels reach a smaller part of the
+//! bandwidth than memory-bound GEMMs, since the units for exponentials are slow compared with the matrix units.
 //!
-//! **A100 and before**: `matrix` is set by hand to what suits the four step times of `planner/data/scaling.csv` together (arXiv
-//! 2205.05198, table 5). Twenty other published runs on A100, of 1.7 to 1,008 thousand million parameters, are held against it and set
-//! nothing (`planner/data/published.csv`, the test `published`). `memory`, `stream` and `start` are estimates that these steps hardly
-//! tell: what streams reach on data-sheet bandwidths, and some microseconds to start and drain a kernel. None of them has fused
-//! attention: `attention` is what FlashAttention-2 reaches at most backward, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
+//! **A100 and before**: `matrix` is set by hand to fit the four step times of `planner/data/scaling.csv` (arXiv
+//! 2205.05198, table 5). Twenty other published runs on A100, with 1.7 to 1,008 billion parameters, are held out
+//! (`planner/data/published.csv`, the test `published`). `memory`, `stream` and `start` are estimates that these steps
+//! hardly constrain: stream benchmarks relative to data-sheet bandwidths, and a few microseconds to launch and drain a
+//! kernel. None of the runs has fused attention: `attention` is the best backward efficiency of FlashAttention-2, 63 %
+//! (arXiv 2307.08691, section 4.1; forward 73 %).
 //!
-//! **Hopper**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prompts, answers and training,
-//! measured with PyTorch on one and two H200. What is between products goes by the SMs there: H100 moves as many bytes a second in
-//! it, with two thirds of the memory ([`Streams`]); ten steps on H100 (`h100.toml`) and five shares of larger models' layers
-//! (`shares-h100.toml`), which set nothing, are held against it. GPUs of a kind reach different clocks at their power limit, and a
-//! job goes by its slowest ([`Efficiency::of_slowest`]).
+//! **Hopper**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prefill, decode and
+//! training, measured with PyTorch on one and two H200. Elementwise kernels scale with the SMs there: H100 reaches the
+//! same throughput with two thirds of the memory bandwidth ([`Streams`]). Ten steps on H100 (`h100.toml`) and five
+//! shares of larger models' layers (`shares-h100.toml`) are held out. GPUs of a model reach different clocks at their
+//! power limit, and a job runs at the speed of its slowest ([`Efficiency::of_slowest`]).
 //!
-//! **Blackwell**: `matrix` and `attention` are fitted to training in 8 bits that NVIDIA published, of dense models on B200 and GB200
-//! (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300 (`gb300.toml`, 8); those steps do not tell
-//! the other three, which are Hopper's as they were fitted before a job could say how its kernels are fused. Boards of 1,000 and 1,200 W reach half of their peak, those of 1,400 W two thirds.
+//! **Blackwell**: `matrix` and `attention` are fitted to 8-bit training results that NVIDIA published for dense models
+//! on B200 and GB200 (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300
+//! (`gb300.toml`, 8 steps). These steps do not constrain the other three, which are Hopper's values as fitted before
+//! jobs had a kernel fusion setting. Boards of 1,000 and 1,200 W reach half of their peak, boards of 1,400 W two
+//! thirds.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
@@ -36,22 +39,22 @@ use fabricast_topologies::{Bandwidth, Bytes, Fabric, Picos};
 use super::kernels::{Kernel, Kind};
 use super::speeds::Speeds;
 
-/// The parameters of the curve.
+/// Parameters of the efficiency curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
-    /// What large matrix products reach of the peak, over 0 to 1.
+    /// Fraction of the peak that large GEMMs reach, 0 to 1.
     pub matrix: f64,
-    /// What attention reaches of the peak of 16 bits where rows meet many keys, over 0 to 1.
+    /// Fraction of the 16-bit peak that attention reaches with many keys per row, 0 to 1.
     pub attention: f64,
-    /// What products and attention that wait for their bytes reach of the memory's bandwidth, over 0 to 1.
+    /// Fraction of the memory bandwidth that memory-bound GEMMs and attention reach, 0 to 1.
     pub memory: f64,
-    /// What kernels between products reach of the memory's bandwidth, over 0 to 1.
+    /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: f64,
-    /// What each kernel takes besides.
+    /// Fixed time per kernel: launch, fill and drain.
     pub start: Picos,
-    /// How far GPUs of a kind lie apart at their power limit, the standard deviation over the mean; 0 where steps of many GPUs set the
-    /// curve, which know it. Six H100 of three hosts reached 681 to 697 Tflop/s in one product held for half a minute, 0.0073
-    /// (`planner/data/h200-steps/spread.jsonl`).
+    /// Spread of GPUs of a model at their power limit: standard deviation over mean. 0 where the curve was fitted to
+    /// steps of many GPUs, which include the effect. Measured: six H100 of three hosts reached 681 to 697 Tflop/s in a
+    /// GEMM sustained for half a minute, 0.0073 (`planner/data/h200-steps/spread.jsonl`).
     pub spread: f64,
 }
 
@@ -62,20 +65,20 @@ impl Default for Efficiency {
     }
 }
 
-/// What a row of queries costs attention besides its keys, in keys: the blocks that are computed though half of them is masked, and
-/// what it takes to begin and end a row. cuDNN's attention on H200, both passes, heads of 128, reaches 0.27, 0.41, 0.43, 0.47 and
-/// 0.53 of the peak where rows meet 256, 1,024, 2,048, 4,096 and 16,384 keys in the mean (`planner/data/h200-steps/fsdp.jsonl`,
-/// `kinds`; alone it is within 0.05 of that, `sustained.jsonl`); 0.535 / (1 + 300 / keys) is within 0.03 of each.
+/// Fixed cost of a query row in attention, in keys: blocks that are computed although half of them is masked, and the
+/// begin and end of a row. 0.535 / (1 + 300 / keys) is within 0.03 of the efficiency of cuDNN's attention on H200 (both
+/// passes, heads of 128) for 256 to 16,384 keys per row (`planner/data/h200-steps/fsdp.jsonl`, `kinds`;
+/// `sustained.jsonl`).
 const ROW_ENDS: f64 = 300.0;
 
-/// What it takes one kernel that computes the products of all experts to begin and end a tile of the result, in bytes of a row that it
-/// is summed over. `torch._grouped_mm` and `torch._scaled_grouped_mm` on H200, in 16 and in 8 bits, six shapes of Qwen3 and DeepSeek-V3
-/// with 4 to 1,024 rows an expert (`planner/data/h200-steps/products.jsonl`): by this, by [`EXPERTS_MEMORY`] and by what products of one
-/// matrix reach in the same file, tiles computed whole, they are met to 4 % in the median, 10 % at the 90th
-/// percentile.
+/// Cost of the begin and the end of an output tile in a grouped GEMM of experts, in bytes of the inner dimension. With
+/// [`EXPERTS_MEMORY`], the single-GEMM efficiencies of the same file and tiles computed whole, times of
+/// `torch._grouped_mm` and `torch._scaled_grouped_mm` on H200 (16 and 8 bits, six shapes of Qwen3 and DeepSeek-V3, 4 to
+/// 1,024 rows per expert) are within 4 % in the median and 10 % at the 90th percentile
+/// (`planner/data/h200-steps/products.jsonl`).
 const TILE_ENDS: f64 = 500.0;
 
-/// What such a kernel reaches of the memory's bandwidth, of what products of one matrix reach; found with [`TILE_ENDS`].
+/// Memory efficiency of a grouped GEMM relative to a single GEMM; fitted together with [`TILE_ENDS`].
 const EXPERTS_MEMORY: f64 = 0.85;
 
 const HOPPER: Efficiency = Efficiency {
@@ -96,20 +99,20 @@ const BLACKWELL: Efficiency = Efficiency {
     spread: 0.0,
 };
 
-/// What a GPU moves in kernels between products.
+/// Throughput model of elementwise and normalization kernels.
 #[derive(Clone, Copy, Debug)]
 enum Streams {
-    /// A part of what its memory does: `stream` of the curve.
+    /// Fraction of the memory bandwidth: `stream` of the curve.
     OfMemory,
-    /// What its SMs do, so many bytes a second each; no more than products that wait for their bytes reach of memory.
+    /// Bytes per second per SM; at most the memory efficiency of memory-bound GEMMs.
     BySms(f64),
 }
 
-/// `stream` of 4.8 TB/s by the 132 SMs of an H200. They move as much on H100, whose memory does 3.35 TB/s: a curve of its own steps says
-/// 0.68 of it, this 0.667 (`planner/data/h200-steps/h100.toml`).
+/// `stream` of 4.8 TB/s divided by the 132 SMs of an H200. H100 (3.35 TB/s) moves about the same per SM: a curve fitted
+/// to its own steps is 2 % higher (`planner/data/h200-steps/h100.toml`).
 const HOPPER_STREAMS: Streams = Streams::BySms(HOPPER.stream * 4.8e12 / 132.0);
 
-/// The curve of GPUs from a compute capability on, major × 10 + minor.
+/// Curves by the first compute capability they apply to, as major × 10 + minor.
 const GENERATIONS: [(u32, Efficiency, Streams); 4] = [
     (
         0,
@@ -122,8 +125,8 @@ const GENERATIONS: [(u32, Efficiency, Streams); 4] = [
 ];
 
 impl Efficiency {
-    /// That of a fabric's GPUs: of their generation, or the latest before it of which steps are known; of the oldest GPUs where
-    /// there are several, and the default's where they do not say what they are.
+    /// Returns the curve of a fabric's GPUs: that of their generation, or of the latest earlier one with measured
+    /// steps. With several generations it is that of the oldest; GPUs without a compute capability get the default.
     #[must_use]
     pub fn of(fabric: &Fabric) -> Self {
         let figures = || {
@@ -142,8 +145,8 @@ impl Efficiency {
         Self { stream: parts.min_by(f64::total_cmp).unwrap_or(curve.stream), ..*curve }
     }
 
-    /// That of the slowest of so many GPUs, on which all others wait: products, attention and what is between them go by the clock that
-    /// power leaves, memory does not.
+    /// Returns the curve of the slowest of `gpus` GPUs, which determines the step. GEMMs, attention and elementwise
+    /// kernels depend on the clock under the power limit, memory does not.
     #[must_use]
     pub fn of_slowest(&self, gpus: u64) -> Self {
         let slower = 1.0 + self.spread * farthest(gpus);
@@ -151,16 +154,16 @@ impl Efficiency {
         Self { matrix, attention, stream, ..*self }
     }
 
-    /// The time of a kernel.
+    /// Returns the time of a kernel.
     #[must_use]
     pub fn time(&self, kernel: &Kernel, speeds: &Speeds) -> Picos {
         let (operations, bytes) = self.seconds(kernel, speeds);
-        // Where the rows of each expert begin is found by a kernel of its own.
+        // A separate kernel computes the row offsets of the experts.
         let starts = if matches!(kernel.kind, Kind::Experts { .. }) { 2 } else { 1 };
         Picos((operations.max(bytes) * 1e12).round() as u64 + starts * self.start.0)
     }
 
-    /// Of its operations, and of its bytes.
+    /// Seconds for the operations and for the bytes of a kernel.
     fn seconds(&self, kernel: &Kernel, speeds: &Speeds) -> (f64, f64) {
         let (flops, bytes) = (kernel.flops.0 as f64, kernel.bytes.0 as f64 / speeds.memory.0 as f64);
         match kernel.kind {
@@ -180,28 +183,28 @@ impl Efficiency {
         }
     }
 
-    /// What bytes take that come from elsewhere, or go there, at so much at most: links are taken to carry that part of their rate which
-    /// kernels that wait for their bytes reach of memory.
+    /// Time to transfer bytes from or to another memory at up to `rate`. Links are assumed to reach the same fraction
+    /// of their rate as memory-bound kernels reach of the memory bandwidth.
     pub(crate) fn fetched(&self, bytes: Bytes, rate: Bandwidth) -> Picos {
         Picos((bytes.0 as f64 / (rate.0 as f64 * self.memory) * 1e12).round() as u64) + self.start
     }
 
-    /// Whether a kernel waits for its operations rather than for its bytes.
+    /// Returns true if a kernel is compute-bound rather than memory-bound.
     pub(super) fn is_bound_by_units(&self, kernel: &Kernel, speeds: &Speeds) -> bool {
         let (operations, bytes) = self.seconds(kernel, speeds);
         operations >= bytes
     }
 
-    /// The time of kernels one after the other.
+    /// Total time of kernels that run one after the other.
     #[must_use]
     pub fn total(&self, kernels: &[Kernel], speeds: &Speeds) -> Picos {
         kernels.iter().filter(|kernel| **kernel != Kernel::default()).map(|kernel| self.time(kernel, speeds)).sum()
     }
 }
 
-/// How far the farthest of so many normal deviates lies on one side in the mean, in standard deviations.
+/// Expected maximum of `of` standard normal variables, in standard deviations.
 fn farthest(of: u64) -> f64 {
-    // Of 1, 2, 4, ... (the integral of 1 − Φⁿ over what is over 0, less that of Φⁿ over what is under it).
+    // For 1, 2, 4, ...: the integral of 1 - Φⁿ over positive values minus that of Φⁿ over negative values.
     const OF_POWERS: [f64; 18] = [
         0.0, 0.564, 1.029, 1.423, 1.766, 2.069, 2.343, 2.594, 2.827, 3.044, 3.248, 3.441, 3.626, 3.802, 3.971, 4.134,
         4.291, 4.443,
@@ -245,13 +248,13 @@ mod tests {
             before = now;
         }
         assert!(reached(1 << 40, 1 << 20) > 0.99 * curve.matrix);
-        // At ten operations a byte memory decides.
+        // At ten operations per byte the kernel is memory-bound.
         assert!((reached(10_u128.pow(13), 10_u64.pow(12)) / (10.0 * 0.8 * 2.039e12 / 312e12) - 1.0).abs() < 0.01);
     }
 
-    /// Each kind has its own part of its own peak: of 8 bits, of 16, of the memory's bandwidth.
+    /// Each kind reaches its own fraction of its own peak: 8 bits, 16 bits, memory bandwidth.
     #[test]
-    fn kinds_reach_different_parts() {
+    fn kinds_reach_their_own_fraction_of_peak() {
         let curve = Efficiency { matrix: 0.5, attention: 0.25, memory: 0.8, stream: 0.4, start: Picos(0), spread: 0.0 };
         let speeds = Speeds {
             flops_per_s: 2e15,
@@ -270,13 +273,13 @@ mod tests {
         let work = 10u128.pow(12);
         let of_work = [Kind::Product, Kind::Exact, Kind::Wide].map(|kind| ms(kind, work, 0));
         assert_eq!(of_work, [1.0, 1.25, 2.0]);
-        // As many keys as a row costs besides: half of what it reaches with many.
+        // With as many keys as the fixed cost of a row the efficiency halves.
         assert_eq!(ms(Kind::Attention { keys: 300, by: FlashKernel::Newest }, work, 0), 8.0);
         assert!(ms(Kind::Attention { keys: 1 << 30, by: FlashKernel::Newest }, work, 0) < 4.01);
         assert_eq!(ms(Kind::Attention { keys: 300, by: FlashKernel::First }, work, 0), 16.0);
         let bytes = 10u64.pow(9);
         assert_eq!([ms(Kind::Stream, 0, bytes), ms(Kind::Product, 0, bytes)], [2.5, 1.25]);
-        // Of experts: tiles' ends as long as what is summed over, and less of memory; two starts.
+        // Experts: the tile cost equals the inner dimension, memory efficiency is lower, and there are two launches.
         let experts = Kind::Experts { inner: 500 };
         assert_eq!([ms(experts, work, 0), ms(experts, 0, 85 * bytes / 100)], [2.0, 1.25]);
         let started = Efficiency { start: Picos(1_000_000_000), ..curve };
@@ -284,9 +287,9 @@ mod tests {
         assert_eq!([starts(Kind::Product), starts(experts)], [1, 2]);
     }
 
-    /// What is between products goes by the SMs of Hopper's GPUs, unless their memory is too slow for it, and by memory elsewhere.
+    /// Elementwise throughput scales with SMs on Hopper, up to the memory limit, and with memory bandwidth elsewhere.
     #[test]
-    fn streams_of_hopper_go_by_its_sms() {
+    fn hopper_elementwise_throughput_scales_with_sms() {
         let of = |preset: &str| Efficiency::of(&fabricast_topologies::preset::load(preset).unwrap());
         let (h200, h100) = (of("hgx-h200"), of("hgx-h100"));
         assert!((h200.stream - HOPPER.stream).abs() < 1e-9);
@@ -296,9 +299,9 @@ mod tests {
         assert_eq!(of("hgx-b200").stream, BLACKWELL.stream);
     }
 
-    /// A GPU that says nothing of itself is taken for the oldest, whatever stands beside it.
+    /// A GPU without a compute capability counts as the oldest, whatever the other GPUs are.
     #[test]
-    fn gpus_that_do_not_say_what_they_are_have_the_oldest_curve() {
+    fn unknown_gpus_use_the_oldest_curve() {
         let gpus = |second: &str| {
             let text = format!(
                 "[[node]]\nid = \"a\"\nkind = \"gpu\"\ncompute_capability = 90\n[[node]]\nid = \"b\"\nkind = \"gpu\"\n{second}\n\
@@ -310,11 +313,11 @@ mod tests {
         assert_eq!(gpus(""), Efficiency::default());
     }
 
-    /// The slowest of some GPUs as often as chance has it, of one none; memory does not go by a clock.
+    /// The expected slowest GPU matches a Monte Carlo estimate; memory efficiency does not depend on the clock.
     #[test]
-    fn many_gpus_go_by_their_slowest() {
+    fn slowest_gpu_matches_monte_carlo() {
         let mut seed = 2026u64;
-        // Twelve uniform numbers less six are nearly normal.
+        // The sum of twelve uniform numbers minus six is nearly normal.
         let mut uniform = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 11) as f64 / (1u64 << 53) as f64
@@ -335,9 +338,9 @@ mod tests {
         assert!(farthest(u64::MAX) >= farthest(1 << 17) && farthest(0) == 0.0);
     }
 
-    /// GPUs of a kind lie as far apart as measured.
+    /// The spread constant matches the measured GPUs.
     #[test]
-    fn the_spread_is_that_of_six_h100() {
+    fn spread_matches_six_h100() {
         let lines = include_str!("../../data/h200-steps/spread.jsonl").lines();
         let rates: Vec<f64> = lines
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
@@ -350,9 +353,9 @@ mod tests {
         assert!((spread - HOPPER.spread).abs() < 5e-5, "{spread}");
     }
 
-    /// Products of experts by one kernel as they were measured on an H200, by what products of one matrix reach in the same file.
+    /// Measured grouped GEMMs on an H200, predicted from the single-GEMM efficiencies of the same file.
     #[test]
-    fn products_of_experts_are_met() {
+    fn grouped_gemm_times_match_measurement() {
         let lines = include_str!("../../data/h200-steps/products.jsonl").lines().skip(1);
         let speeds = |bits: u64| Speeds {
             flops_per_s: 989e12 * 16.0 / bits as f64,
@@ -368,13 +371,13 @@ mod tests {
         for line in lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
             let bits = line["bits"].as_u64().unwrap();
             let [each, experts, columns, inner] = [0, 1, 2, 3].map(|at| line["of"][at].as_u64().unwrap_or(0));
-            // Eight bits with 192 and 256 rows of 32 experts take twice as long as with 512: a choice of that library's.
+            // Outlier of the library: 8 bits with 192 and 256 rows for 32 experts take twice as long as with 512 rows.
             if line["what"] != "experts" || (bits == 8 && [192, 256].contains(&each)) {
                 continue;
             }
             let reached = if bits == 16 { (0.678, 3.4e6) } else { (0.662, 5.5e6) };
             let curve = Efficiency { matrix: reached.0, memory: 0.815, start: Picos(reached.1 as u64), ..HOPPER };
-            // Rows are whole tiles, or end in one.
+            // Rows are rounded up to whole tiles.
             let computed = u128::from(each.next_multiple_of(128) * experts * columns * inner);
             let bytes = bits / 8 * experts * inner * (columns + each) + 2 * experts * each * columns;
             let kind = Kind::Experts { inner: bits / 8 * inner };

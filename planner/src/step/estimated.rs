@@ -1,5 +1,5 @@
-//! What calls of groups take at a first glance, from paths and what software spends on a step: which degrees and strategies are
-//! worth a simulation.
+//! First estimate of call times from path bandwidths, latencies and per-step software costs. It ranks layouts and
+//! strategies for simulation.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
@@ -14,33 +14,33 @@ use super::times;
 use crate::job::{Dimension, GroupShape, Layout};
 use crate::plan::PlanError;
 
-/// A first estimate for choosing what to simulate: the bytes that pass between neighbours of a group at their path's bandwidth, those
-/// that leave an NVLink domain at that of the NICs of all ranks that the group has there, since rings and trees are spread over them, and the
-/// steps that follow each other, each with the latency of its path and what software takes for it.
-/// Of ranks that are numbered as the fabric numbers its GPUs the first group stands for all.
+/// Cost model for choosing what to simulate. Bytes between neighbours in a domain move at the bandwidth of their path.
+/// Bytes that leave an NVLink domain move at the combined NIC bandwidth of the group's ranks there, since rings and
+/// trees are spread over all NICs. Each sequential step adds the latency of its path and the software cost. The first
+/// group represents all if the ranks are in the fabric's GPU order.
 pub struct Estimated<'a> {
     router: &'a Router<'a>,
     profile: &'a Profile,
     ranks: &'a [NodeId],
-    /// Whether the first group stands for all.
+    /// True if the first group represents all.
     alike: bool,
-    /// A rank's part of the NICs of its host, bytes a second; `None` where hosts have none that say.
+    /// A rank's share of its host's NIC bandwidth, in bytes per second; `None` if no NIC states its speed.
     nics_of_rank: Option<f64>,
 }
 
-/// Where a group is, and how its bytes get about.
+/// Placement of a group and the properties of its paths.
 #[derive(Clone, Copy, Debug)]
 struct Ways {
-    /// Ranks that follow each other in a domain.
+    /// Ranks in the first rank's domain.
     inside: u32,
-    /// Bytes a second between neighbours of a domain, and latency.
+    /// Bandwidth between neighbours of a domain, in bytes per second, and latency.
     near: (f64, Picos),
-    /// The same of those that a rank sends to other domains.
+    /// Bandwidth of a rank to other domains, in bytes per second, and latency.
     far: (f64, Picos),
 }
 
 impl<'a> Estimated<'a> {
-    /// Where calls would be simulated.
+    /// Creates the estimate for the ranks of a simulated cost model.
     #[must_use]
     pub fn new(simulated: &Simulated<'a>) -> Self {
         let Simulated { router, profile, ranks, .. } = *simulated;
@@ -48,21 +48,21 @@ impl<'a> Estimated<'a> {
         Self { router, profile, ranks, alike: are_in_order(router, ranks), nics_of_rank }
     }
 
-    /// What software takes for a step in a domain, and between domains.
+    /// Software cost of a step inside a domain and between domains.
     fn software(&self) -> [Picos; 2] {
         let network = self.profile.network;
         let near = self.profile.protocol(Protocol::Simple).least_software();
         [near, near + network.post + network.fence + network.arrive]
     }
 
-    /// The ways of the group that begins at a rank; `None` where there is no such group.
+    /// Paths of the group that begins at a rank; `None` if there is no such group.
     fn ways(&self, begin: u32, GroupShape { size, step, .. }: GroupShape) -> Option<Ways> {
         let at = |number: u32| self.ranks.get((begin + number * step) as usize).copied();
         let last = size.checked_sub(1).filter(|&last| last > 0 && at(last).is_some())?;
         let first = at(0)?;
         let own = self.router.island_of(first);
         let is_near = |&number: &u32| at(number).is_some_and(|device| self.router.island_of(device) == own);
-        // (Those of a domain follow each other, unless somebody placed them.)
+        // (Ranks of a domain are consecutive, unless a scheduler placed them.)
         let inside = match self.alike {
             true => (0..size).take_while(is_near).count(),
             false => (0..size).filter(is_near).count(),
@@ -84,7 +84,7 @@ impl<'a> Estimated<'a> {
         Some(ways)
     }
 
-    /// What a call takes with such ways.
+    /// Estimated completion time of a call over these paths.
     fn over(&self, ways: &Ways, exchange: Exchange, size: u32) -> Picos {
         let Exchange { collective, bytes, .. } = exchange;
         let [near, far] = self.software();
@@ -92,7 +92,7 @@ impl<'a> Estimated<'a> {
         let moved = bytes.0 as f64 * collective.busbw_factor(size);
         let leaves = ways.inside < size;
         let domains = size.div_ceil(ways.inside.max(1));
-        // Of what goes to all the part that is for others than neighbours; what goes round leaves by all NICs at once.
+        // All-to-all: the share for ranks of other domains leaves. Rings: traffic leaves by all NICs in parallel.
         let (stay, leave) = match collective {
             Collective::AllToAll => {
                 let beyond = (of_all - inside).max(0.0) / (of_all - 1.0).max(1.0);
@@ -106,11 +106,11 @@ impl<'a> Estimated<'a> {
         let doublings = |ranks: u32| u64::from(ranks.next_power_of_two().trailing_zeros());
         let (of_near, of_far) = match collective {
             Collective::SendRecv => (u64::from(!leaves), u64::from(leaves)),
-            // Blocks go round in a ring, where several ranks are in a domain and others beyond it.
+            // A ring, if several ranks are in a domain and others are outside of it.
             Collective::AllGather | Collective::ReduceScatter if leaves && ways.inside > 1 => {
                 (u64::from(size.saturating_sub(domains)), u64::from(domains.saturating_sub(1)))
             }
-            // There and back.
+            // Up and down a tree.
             Collective::AllReduce => (2 * doublings(ways.inside), 2 * doublings(domains)),
             _ => (doublings(ways.inside), doublings(domains)),
         };
@@ -119,7 +119,7 @@ impl<'a> Estimated<'a> {
     }
 }
 
-/// A rank's part of the NICs of all hosts that have ranks.
+/// A rank's share of the NIC bandwidth of all hosts with ranks.
 fn nics_of_rank(fabric: &Fabric, ranks: &[NodeId]) -> Option<f64> {
     let hosts: FxHashSet<HostId> = ranks.iter().map(|&device| fabric.node(device).host).collect();
     let speed = |(_, node): (NodeId, &Node)| match &node.figures {

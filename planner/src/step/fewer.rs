@@ -1,21 +1,20 @@
-//! What rings and double trees of very many ranks take, told by those of fewer of them: timed among the first [`SOME`] ranks of a group
-//! and among twice as many, and with what the last NVLink domain has where that is not as full as the others. Of several groups that share
-//! links half as many of each (of PAT as many), where these keep the busiest link as busy as all do.
+//! Extrapolates the completion time of rings, double binary trees and PAT over large groups from simulations of
+//! [`SOME`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. Of several groups that
+//! share links, [`SOME_OF_SEVERAL`] ranks each and twice as many are simulated if they load the busiest link like all
+//! ranks, otherwise [`SOME`] if these do. PAT always uses [`SOME`].
 //!
-//! A ring of n ranks takes steps in proportion to n − 1, each of which moves the same bytes of a rank, so with as many bytes for each
-//! rank its time is a straight line over n.
-//! From 128 and 256 of HGX H100 on rails those of 512, 1,024 and 4,096 come out within 0.63 % (all_gather and all_reduce, ll128 and
-//! simple, 16 KiB and 1 MiB for each rank), for a fiftieth of the work: where channels enter hosts by different NICs, the programs of all
-//! ranks and channels are looked at before it shows which are alike.
+//! Rings: n - 1 steps (or a multiple of it), each of which moves the bytes of one rank. With constant bytes per rank
+//! the time is linear in n. From 128 and 256 ranks, those of 512, 1,024 and 4,096 are within 0.63 % (HGX H100 on rails,
+//! all_gather and all_reduce, LL128 and Simple, 16 KiB and 1 MiB per rank) at a fiftieth of the cost.
 //!
-//! PAT of a GPU in each host (1,024 of HGX H100 on a rail, 256 KiB to 2 MiB for each rank) comes out exact among powers of two, and up to
-//! 4.5 % short among 600. Of smaller parts each rank's costs the threads that send it as much: 64 KiB on 8 channels took 1,136, 2,175,
-//! 4,974, 6,574, 8,174 and 12,235 µs among 128, 256, 600, 800, 1,000 and 1,500 hosts, which a straight line meets within 0.5 % (0.7 % on GB200).
+//! PAT, one GPU per host: exact for powers of two, up to 4.5 % too short for 600 ranks (HGX H100 on rails, 256 KiB to 2
+//! MiB per rank). Smaller parts are bound by the threads that send them, and the time is linear in n within 0.7 % (64
+//! KiB, 128 to 1,500 hosts, H100 and GB200).
 //!
-//! A double tree is as much deeper each time that its ranks double, and a buffer streams through all that there is of it: 256 MiB took
-//! 12.405, 12.672, 12.938 and 13.205 ms among 128, 256, 512 and 1,024 hosts (H100, a GPU and a NIC of 400 Gb/s each, simple). On the way
-//! to the next doubling the first ranks add the most, since each of them is a level further from the root: 12.826, 12.819, 12.882 and
-//! 12.942 ms among 288, 320, 384 and 448, of which square roots say 12.766, 12.805, 12.860 and 12.902.
+//! Double binary trees: each doubling of the ranks adds one level, and the buffer streams through all levels, so the
+//! time grows by a constant per doubling. Between doublings the first added ranks cost most, as each is one level
+//! further from the root; a square root models this within 0.5 % (H100, one GPU and one 400 Gb/s NIC per host, 256 MiB,
+//! Simple, 128 to 1,024 hosts).
 
 use std::convert::Infallible;
 
@@ -30,44 +29,46 @@ use super::together::Planned;
 use crate::algorithm::Algorithm;
 use crate::plan::PlanError;
 
-/// So many ranks of one group, to whole NVLink domains, and twice as many.
+/// Ranks of the first simulation of a single group, rounded up to whole NVLink domains. The second has twice as many.
 const SOME: usize = 128;
 
-/// The same of each of several groups that share links, all of which are simulated.
+/// Variant of [`SOME`] for each of several groups that share links, all of which are simulated.
 const SOME_OF_SEVERAL: usize = 64;
 
-/// By how much the busiest link of fewer ranks may differ from that of all, where several groups share links. Rings over an odd number
-/// of a dragonfly's groups meet on the way back, twice as many on a link as in 64 or 128 of these ranks.
+/// Largest relative difference between the load of the busiest link of the scaled-down groups and that of the full
+/// groups. Counter-example: rings over an odd number of dragonfly groups put twice the load on a link on the way back.
 const BUSY_ALIKE: f64 = 0.01;
 
-/// Sums of links' loads that are worked out beside each other.
+/// Number of partial link-load sums that are computed in parallel.
 const SUMS: usize = 16;
 
-/// After so many domains at most their ranks are as many as those of the first again, the second and so on: groups whose ranks are
-/// 16 apart have five in one rack of 72 and four in the next.
+/// Longest period, in NVLink domains, after which rank counts per domain repeat. Example: with a rank stride of 16,
+/// racks of 72 GPUs hold five and four ranks in turn.
 const LONGEST_PERIOD: usize = 4;
 
-/// Bytes of each rank from which on PAT's steps move them one after the other, so that its time is in proportion to its ranks.
+/// Bytes per rank from which PAT's steps are bandwidth-bound and run one after the other, so that the time is linear in
+/// the ranks.
 const LARGE_PART: u64 = 256 << 10;
 
-/// The same where each part costs threads as much and links are not what it waits for: they need half of that time at most.
+/// Smallest bytes per rank for the extrapolation of PAT. Below [`LARGE_PART`] it is bound by threads: links may need at
+/// most half of the time.
 const PART: u64 = 4 << 10;
 
-/// Twice as many ranks take at least so many hundredths of what the first took, where time is in proportion to them. (Of parts so small that
-/// only steps count they would take a step more.)
+/// Smallest time ratio of the second simulation to the first, in hundredths, that counts as linear. (Latency-bound
+/// calls with tiny parts gain only one step per doubling.)
 const TWICE: u64 = 180;
 
-/// To whom the ranks of a group send.
+/// Communication pattern of the ranks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Partners {
-    /// To the next, all.
+    /// Each rank sends everything to the next one.
     Next,
-    /// To the next a half, to the second a quarter, to the fourth an eighth, and so on.
+    /// Each rank sends a half to the next rank, a quarter to the second next, an eighth to the fourth next, and so on.
     PowersOfTwo,
 }
 
 impl Partners {
-    /// Who sends to whom, and what part of all.
+    /// Returns sender, receiver and share of the bytes for all pairs.
     fn of(self, group: &[NodeId]) -> impl Iterator<Item = (&NodeId, &NodeId, f64)> {
         let ranks = group.len();
         let distances = match self {
@@ -80,7 +81,7 @@ impl Partners {
         })
     }
 
-    /// By how much the busiest link of fewer ranks may differ from that of all. (Of more ranks some parts are smaller yet.)
+    /// Largest relative difference of the busiest link's load. (Larger groups have additional, smaller shares.)
     fn alike(self) -> f64 {
         match self {
             Self::Next => BUSY_ALIKE,
@@ -89,19 +90,19 @@ impl Partners {
     }
 }
 
-/// How what a way takes grows with its ranks.
+/// Growth law of the completion time with the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// In proportion, with as many bytes for each: rings.
+    /// Linear in the ranks, at constant bytes per rank: rings.
     ByRank,
-    /// As much each time that they double, with as many bytes in all: double trees.
+    /// Constant increment per doubling of the ranks, at constant total bytes: double binary trees.
     ByDoubling,
-    /// In proportion where each rank has [`PART`] bytes or more and twice as many show it: PAT.
+    /// Linear in the ranks for parts of at least [`PART`] bytes, if the two simulations confirm it: PAT.
     WithParts,
 }
 
 impl Growth {
-    /// That of a way; `None` where it is not known.
+    /// Growth law of an algorithm; `None` if unknown.
     pub(super) fn of(algorithm: Algorithm, collective: Collective) -> Option<Self> {
         match (algorithm, collective) {
             (Algorithm::Ring, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter) => {
@@ -114,12 +115,12 @@ impl Growth {
     }
 }
 
-/// What is timed of a call of very many.
+/// Scaled-down simulations from which the time of a call of a large group is extrapolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fewer {
-    /// Ranks of whole domains that are timed first; then twice as many are.
+    /// Ranks in whole domains in the first simulation; the second has twice as many.
     some: usize,
-    /// Ranks of a last domain that has fewer than the others, so that fewer NICs lead there: they are there both times.
+    /// Ranks in a partly filled last domain, which has fewer NICs; part of both simulations.
     rest: usize,
     /// Ranks of the call itself.
     ranks: usize,
@@ -128,28 +129,28 @@ pub(super) struct Fewer {
 }
 
 impl Fewer {
-    /// How many ranks are timed, the first and the second time.
+    /// Returns the number of ranks in the first and in the second simulation.
     pub(super) fn timed(self) -> [usize; 2] {
         [self.some + self.rest, 2 * self.some + self.rest]
     }
 
-    /// So many ranks of a group, some of the whole domains and all of the last.
+    /// Selects `ranks` ranks of a group: from its first domains, and all of a partly filled last one.
     pub(super) fn of(self, group: &[NodeId], ranks: usize) -> Option<Vec<NodeId>> {
         let (whole, last) = group.split_at_checked(group.len().checked_sub(self.rest)?)?;
         Some([whole.get(..ranks.checked_sub(self.rest)?)?, last].concat())
     }
 
-    /// The same of each of several groups.
+    /// Applies [`Self::of`] to several groups.
     fn of_each(self, groups: &[Vec<NodeId>], ranks: usize) -> Vec<Vec<NodeId>> {
         groups.iter().filter_map(|group| self.of(group, ranks)).collect()
     }
 
-    /// A call among so many ranks.
+    /// Scales a call down to `ranks` ranks.
     fn call(self, call: &Planned, ranks: usize) -> Planned {
         Planned { bytes: self.bytes(ranks), ..*call }
     }
 
-    /// The bytes of the call among so many ranks.
+    /// Returns the message size of the call scaled down to `ranks` ranks.
     pub(super) fn bytes(self, ranks: usize) -> Bytes {
         match self.growth {
             Growth::ByRank | Growth::WithParts => Bytes(self.bytes.0.div_ceil(self.ranks.max(1) as u64) * ranks as u64),
@@ -157,14 +158,14 @@ impl Fewer {
         }
     }
 
-    /// What the call takes, from what some ranks and twice as many take.
+    /// Extrapolates the completion time of the call from the times of the two simulations.
     pub(super) fn told(self, [first, second]: [Picos; 2]) -> Picos {
         let [_, twice] = self.timed();
         let (some, twice) = (self.some.max(1), twice.max(1));
-        // In parts of what it took more from the first to the second.
+        // Multiple of the increment between the simulations, as a fraction `more / parts`.
         let (more, parts) = match self.growth {
             Growth::ByRank | Growth::WithParts => (self.ranks.saturating_sub(twice), some),
-            // Whole doublings, and on the way to the next one its part's square root, in thousandths.
+            // Whole doublings, plus the square root of the remaining fraction of a doubling, in thousandths.
             Growth::ByDoubling => {
                 let doublings = (self.ranks / twice).max(1).ilog2();
                 let whole = twice << doublings;
@@ -177,12 +178,12 @@ impl Fewer {
 }
 
 impl Simulated<'_> {
-    /// What is timed of a call of a group, `least` ranks of it or a few more and twice as many; `None` of groups that are not of very many
-    /// ranks, or not alike in all their domains but the last, and of calls that do not stream.
+    /// Returns the scaled-down simulations for a call of a group, the first with at least `least` ranks. `None` if the
+    /// group is too small or its domains are irregular (except for the last), or if the message is too small to stream.
     fn fewer_than(&self, least: usize, group: &[NodeId], (bytes, growth): (Bytes, Growth)) -> Option<Fewer> {
         let fills = match growth {
             Growth::ByRank => true,
-            // What does not fill a tree goes by its longest way, not by its mean.
+            // A message that does not fill the pipeline of a tree is bound by its longest path.
             Growth::ByDoubling => bytes.0 >= TIMED_STREAMING,
             Growth::WithParts => bytes.0 >= PART * group.len() as u64,
         };
@@ -195,7 +196,7 @@ impl Simulated<'_> {
         let recurs = |period: &usize| others.iter().zip(others.iter().skip(*period)).all(|(one, next)| one == next);
         let period = others.get(..(1..=LONGEST_PERIOD).find(recurs)?)?;
         let some = least.next_multiple_of(period.iter().sum());
-        // (What is left of the last domains.)
+        // (Rest of a partly filled last domain.)
         let rest = if last == *period.get(others.len() % period.len())? { 0 } else { last };
         (last <= *period.iter().max()? && group.len() > 2 * some + rest).then_some(Fewer {
             some,
@@ -206,34 +207,34 @@ impl Simulated<'_> {
         })
     }
 
-    /// The same of a group by itself.
+    /// Variant of [`Self::fewer_than`] for a single group.
     pub(super) fn fewer(&self, group: &[NodeId], bytes: Bytes, growth: Growth) -> Option<Fewer> {
         self.fewer_than(SOME, group, (bytes, growth))
     }
 
-    /// What all groups at once take for a call of very many that fewer tell; `None` of other calls.
+    /// Extrapolated completion time of a call with all groups concurrent; `None` if the call cannot be extrapolated.
     pub(super) fn by_fewer(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
         let growth = Growth::of(call.strategy.algorithm, call.collective)?;
         let first = groups.first()?;
         let alone = || self.fewer(first, call.bytes, growth);
         if groups.len() == 1 {
-            // (A ring or a tree by itself keeps no link busier for being longer; far partners may.)
+            // (A longer ring or tree puts no more load on any link. Distant PAT partners may.)
             let told = alone().filter(|fewer| growth != Growth::WithParts || self.are_as_busy(*fewer, groups))?;
             return self.told(groups, call, told);
         }
-        // (PAT among 64 and 128 is 2 % off among 2,048, among 128 and 256 under 1.)
+        // (From 64 and 128 ranks PAT among 2,048 is 2 % off, from 128 and 256 less than 1 %.)
         let some: &[usize] = if growth == Growth::WithParts { &[SOME] } else { &[SOME_OF_SEVERAL, SOME] };
         let some = some.iter().map(|&least| self.fewer_than(least, first, (call.bytes, growth)));
         let fewer = some.flatten().find(|fewer| self.are_as_busy(*fewer, groups))?;
         let [_, twice] = fewer.timed();
-        // Where the first stands for all, what is known of it by itself.
+        // If the first group represents all, use its times without the others.
         match self.first_stands_for_all(&fewer.of_each(groups, twice), fewer.call(call, twice)) {
             true => self.told(std::slice::from_ref(first), call, alone().unwrap_or(fewer)),
             false => self.told(groups, call, fewer),
         }
     }
 
-    /// `None` where those that are timed do not grow as they should.
+    /// Runs both simulations and extrapolates; `None` if PAT's times do not grow linearly.
     fn told(&self, groups: &[Vec<NodeId>], call: &Planned, fewer: Fewer) -> Option<Result<Picos, PlanError>> {
         let among = |ranks: usize| self.part(&fewer.of_each(groups, ranks), fewer.call(call, ranks));
         let [first, second] = fewer.timed();
@@ -251,7 +252,7 @@ impl Simulated<'_> {
         (fewer.growth != Growth::WithParts || is_in_proportion()).then_some(Ok(told))
     }
 
-    /// Whether fewer ranks of groups keep their busiest link as busy as all do, both times.
+    /// Returns true if the scaled-down groups load their busiest link like the full groups, in both simulations.
     fn are_as_busy(&self, fewer: Fewer, groups: &[Vec<NodeId>]) -> bool {
         let partners = match fewer.growth {
             Growth::ByRank | Growth::ByDoubling => Partners::Next,
@@ -264,8 +265,8 @@ impl Simulated<'_> {
         })
     }
 
-    /// How long the busiest link takes for a byte from each rank that another domain follows, round all groups: seconds. Groups are
-    /// known by the first of them and how many there are.
+    /// Transfer time of the busiest link, in seconds, if each rank sends one byte in total to its partners and only
+    /// transfers between domains count. Cached by first group, number of groups and pattern.
     fn busiest_between_domains(&self, groups: &[Vec<NodeId>], partners: Partners) -> f64 {
         let Some(first) = groups.first() else { return 0.0 };
         let find = || Ok::<_, Infallible>(Some(self.find_busiest(groups, partners)));
@@ -274,7 +275,7 @@ impl Simulated<'_> {
 
     fn find_busiest(&self, groups: &[Vec<NodeId>], partners: Partners) -> f64 {
         let fabric = self.router.fabric();
-        // Added up in the order of the groups, whichever are through first.
+        // Summation order does not depend on the number of threads.
         let some = groups.len().div_ceil(SUMS).max(1);
         let of_some: Vec<Vec<f64>> =
             groups.par_chunks(some).with_max_len(1).map(|groups| self.load_between_domains(groups, partners)).collect();
@@ -288,13 +289,14 @@ impl Simulated<'_> {
         fabric.links().zip(loads).map(seconds).fold(0.0, f64::max)
     }
 
-    /// What each link carries where each rank of some groups sends a byte to those that another domain has, by [`LinkId`].
+    /// Load of each link, indexed by [`LinkId`], if each rank of the groups sends one byte in total to its partners;
+    /// transfers inside domains do not count.
     fn load_between_domains(&self, groups: &[Vec<NodeId>], partners: Partners) -> Vec<f64> {
         let mut loads = vec![0.0; self.router.fabric().links().len()];
         let mut hops = Vec::new();
         for (&from, &to, part) in groups.iter().flat_map(|group| partners.of(group)) {
             hops.clear();
-            // (What cannot be reached is refused when it is simulated.)
+            // (Unreachable pairs are rejected by the simulation.)
             if self.router.island_of(from) == self.router.island_of(to)
                 || self.router.route_into(from, to, 0, &mut hops).is_err()
             {
@@ -320,7 +322,7 @@ mod tests {
     use crate::step::tests::{on, rails};
     use crate::strategy::Strategy;
 
-    /// How far what fewer ranks of a group tell is from what it takes, of so many KiB for each.
+    /// Relative error of the extrapolation for one group, `kib` KiB per rank.
     fn error(
         simulated: &Simulated<'_>,
         group: &[NodeId],
@@ -334,9 +336,10 @@ mod tests {
         told.0 as f64 / whole.0 as f64 - 1.0
     }
 
-    /// On rails, and on trees of switches whose core is narrow, of all GPUs of hosts and of one in each.
+    /// Rings and trees on rails and on an oversubscribed fat tree, with all GPUs of the hosts and with one GPU per
+    /// host.
     #[test]
-    fn many_take_what_fewer_tell() {
+    fn extrapolated_rings_and_trees_are_within_1_2_percent() {
         let mut told = Vec::new();
         let narrow = Some("fat_tree,nics_per_node=8,nic=400Gb/s,oversubscription=4".parse().unwrap());
         let narrow = FabricRequest { nodes: Some(96), network: narrow, ..FabricRequest::of("hgx-h100") };
@@ -356,9 +359,10 @@ mod tests {
         assert!(told.iter().all(|(error, _)| error.abs() < 0.012), "{told:#?}");
     }
 
-    /// PAT of a GPU in each host on rails; where far partners share links that near ones do not, as in a torus, it is not told.
+    /// PAT with one GPU per host on rails. On a torus distant partners share links that near ones do not, so there is
+    /// no extrapolation.
     #[test]
-    fn pat_takes_what_fewer_tell() {
+    fn extrapolated_pat_is_within_4_5_percent() {
         let error = |fabric: &Fabric, kib: u64| {
             let group: Vec<NodeId> = fabric.gpus().iter().copied().step_by(8).collect();
             let groups = [group];
@@ -384,10 +388,10 @@ mod tests {
         assert_eq!(error(&torus, 1024), None);
     }
 
-    /// Groups that share the links of a network, on machines whose last domain is not full, or whose domains have ranks by turns; rings
-    /// that meet where fewer ranks do not are not told.
+    /// Groups that share links, on machines with a partly filled last domain or with periodic rank counts per domain.
+    /// Rings that share links only at full scale are not extrapolated.
     #[test]
-    fn several_groups_take_what_fewer_ranks_of_each_tell() {
+    fn extrapolated_concurrent_rings_are_within_1_percent() {
         for (preset, nodes, network, tensor, is_told) in [
             ("hgx-h100", 160, "dragonfly,nic=400Gb/s", 8, false),
             ("hgx-h100", 192, "dragonfly,nic=400Gb/s", 8, true),
@@ -419,9 +423,9 @@ mod tests {
         }
     }
 
-    /// A straight line over ranks, or over doublings of them, with square roots between.
+    /// Linear in ranks, or linear in doublings with square roots between them.
     #[test]
-    fn times_grow_with_ranks_or_with_doublings() {
+    fn extrapolation_is_linear_in_ranks_or_doublings() {
         let told = |growth, ranks| {
             let times = [Picos(1000), Picos(1100)];
             Fewer { some: 128, rest: 0, ranks, bytes: Bytes(1), growth }.told(times).0
@@ -432,10 +436,10 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_few_or_of_unlike_domains_are_timed_whole() {
+    fn small_or_irregular_groups_are_not_extrapolated() {
         let fabric = rails(80);
         let gpus = fabric.gpus();
-        // Three of each host.
+        // Three GPUs of each host.
         let three: Vec<NodeId> =
             gpus.iter().copied().enumerate().filter(|(i, _)| i % 8 < 3).map(|(_, gpu)| gpu).collect();
         on(&fabric, |machine| {
@@ -448,7 +452,7 @@ mod tests {
             assert_eq!(tree(1 << 30).unwrap().bytes(256), Bytes(1 << 30));
             assert_eq!(tree(1 << 20), None);
             assert_eq!(fewer(&gpus[..256], 1 << 30), None);
-            // A last domain of fewer is there both times, one of more than the others is not told.
+            // A last domain with fewer ranks is part of both simulations; one with more ranks rules out extrapolation.
             let seven = Fewer { rest: 7, ranks: 639, ..all };
             assert_eq!(fewer(&gpus[..639], 1 << 30), Some(seven));
             assert_eq!(seven.timed(), [135, 263]);

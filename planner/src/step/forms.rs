@@ -1,5 +1,5 @@
-//! Which hosts are wired alike, so that ranks of one can stand for those of others: the same links between the same devices, as fast, and
-//! in service. What a host's links lead to outside of it is not looked at.
+//! Classification of hosts by wiring, so that ranks of one host can represent those of another: same links between the
+//! same devices, same bandwidth, same service state. The far ends of links that leave the host are ignored.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fabricast_topologies::fabric::{HostId, Link, LinkKind};
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-/// A link direction as a host sees it: its ends by their place among the host's devices, `None` outside.
+/// Link direction seen from a host; its ends are device indices within the host, `None` for devices outside.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Wire {
     ends: [Option<u32>; 2],
@@ -18,14 +18,14 @@ struct Wire {
     failed: bool,
 }
 
-/// How each host is wired, by number: those of one number are alike.
+/// Wiring class of each host; hosts of the same class are wired alike.
 #[derive(Debug, Default)]
 pub(super) struct HostForms {
     of: FxHashMap<HostId, u32>,
 }
 
 impl HostForms {
-    /// Those of a fabric.
+    /// Classifies the hosts of a fabric.
     pub(super) fn of(fabric: &Fabric) -> Self {
         let mut devices: FxHashMap<HostId, u32> = FxHashMap::default();
         let places: Vec<(HostId, u32)> = fabric
@@ -41,7 +41,7 @@ impl HostForms {
         for (_, link) in fabric.links() {
             let ends: [Option<(HostId, u32)>; 2] = [place(link.from), place(link.to)];
             let [from, to] = ends.map(|end| end.map(|end| end.0));
-            // (One that stays inside is seen once.)
+            // (A link inside the host is counted once.)
             for host in from.into_iter().chain(to.filter(|_| to != from)) {
                 let here = ends.map(|end| end.filter(|end| end.0 == host).map(|end| end.1));
                 wires.entry(host).or_default().push(Wire::of(link, here));
@@ -55,7 +55,7 @@ impl HostForms {
         Self { of: wires.into_iter().map(|(host, wires)| (host, number(wires))).collect() }
     }
 
-    /// The form of a host; `None` of one without links.
+    /// Returns the class of a host; `None` for a host without links.
     pub(super) fn form(&self, host: HostId) -> Option<u32> {
         self.of.get(&host).copied()
     }
@@ -74,7 +74,7 @@ mod tests {
     use crate::step::tests::rails;
 
     #[test]
-    fn hosts_are_alike_but_for_what_is_broken_or_slower() {
+    fn hosts_with_failed_links_have_their_own_class() {
         let fabric = rails(4);
         let forms = |fabric: &Fabric| {
             let forms = HostForms::of(fabric);

@@ -1,26 +1,27 @@
-//! What calls of tensor-parallel ranks that divide sequences cost beside the products of a layer, as Transformer Engine's user buffers
-//! place them there (Megatron-LM's `--tp-comm-overlap`; NeMo's settings for H100, `userbuffers.py`).
+//! Cost of tensor-parallel calls that overlap with the GEMMs of a layer under sequence parallelism, in the schedule of
+//! Transformer Engine's user buffers (Megatron-LM's `--tp-comm-overlap`; NeMo's settings for H100, `userbuffers.py`).
 //!
 //! ```text
-//! forward    gathered for products 1 and 3, a piece of rows for each of n ranks by copy engines, the own piece multiplied first
-//!                p' / n + (n − 1) × max(p' / n, call / (n − 1)),   p' = product × (1 + PIECES)
-//!            reduced of products 2 and 4, in splits by thread blocks
+//! forward    all-gather for GEMMs 1 and 3, in n pieces of rows by copy engines, the own piece multiplied first
+//!                p' / n + (n − 1) × max(p' / n, call / (n − 1)),   p' = GEMM × (1 + PIECES)
+//!            reduce-scatter of GEMMs 2 and 4, in splits by thread blocks
 //!                p' + SPLIT × call
-//! backward   gathered for the inputs' gradients of products 2 and 4: as forward
-//!            gathered once more beside the inputs' gradients of 1 and 3: product + AGAIN × call
-//!            reduced beside the weights' gradients of 1 and 3: product + BESIDE × call
+//! backward   all-gather for the dgrad of GEMMs 2 and 4: as forward
+//!            second all-gather, overlapped with the dgrad of GEMMs 1 and 3: GEMM + AGAIN × call
+//!            reduce-scatter, overlapped with the wgrad of GEMMs 1 and 3: GEMM + BESIDE × call
 //! ```
 //!
-//! Where calls beside the products of a pass would cost more than after them, they are left there, as who tries both settings does.
+//! If overlapping the calls of a pass would cost more than running them after the GEMMs, they run after them, as for a
+//! user who tries both settings.
 //!
-//! What is reduced hides little where products are one block for each SM ([`Blocks::OneForEachSm`]): the tiles of SMs that a call holds
-//! begin when it ends. Where blocks come as SMs come free, all but a split of four hides forward, and backward what the product is
-//! long enough for.
+//! A reduce-scatter hides little behind GEMMs with one block per SM ([`Blocks::OneForEachSm`]): the tiles of SMs that
+//! the call occupies start when it ends. With blocks scheduled as SMs become free, it hides forward except for one of
+//! four splits, and backward as far as the GEMM is long enough.
 //!
-//! Measured on two H100 that each carried the traffic of four and of eight ranks, layers of five published models
-//! (`planner/data/h200-steps/shares.py`): all of it adds 10 to 17 % to a layer (`shares-h100.jsonl`; products in pieces without calls
-//! 1 to 7), and what each product loses to each call is in `parts-h100.jsonl`. On two H200, which set nothing, it added 7 to 13 %
-//! (`shares-h200.jsonl`).
+//! Measured on two H100 that each carried the traffic of four and of eight ranks, with layers of five published models
+//! (`planner/data/h200-steps/shares.py`): a layer takes 10 to 17 % longer (`shares-h100.jsonl`; 1 to 7 % for GEMMs in
+//! pieces without calls). `parts-h100.jsonl` has the slowdown of each GEMM by each call. Two H200, not used for the
+//! constants, took 7 to 13 % longer (`shares-h200.jsonl`).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
@@ -31,29 +32,30 @@ use super::times;
 use crate::job::{Dimension, GroupCall, Phase};
 use crate::plan::PlanError;
 
-/// What products lose in pieces: the mean of ten figures (two runs of the five models, each held for ten seconds) is 0.101, 0.01 to
-/// 0.19; most with 512 and with 1,024 rows a piece, least with 2,048 and 4,096.
+/// Relative slowdown of GEMMs split into pieces: mean of ten measurements 0.101 (0.01 to 0.19), largest for 512 and
+/// 1,024 rows per piece, smallest for 2,048 and 4,096.
 const PIECES: f64 = 0.10;
 
-/// What inputs' gradients lose to what is gathered beside them for the weights' ones, of the call: the median of ten is 0.21, −0.24 to
-/// 0.71.
+/// Slowdown of a dgrad GEMM by a concurrent all-gather for the wgrad, as a fraction of the call: median of ten
+/// measurements 0.21 (-0.24 to 0.71).
 const AGAIN: f64 = 0.21;
 
-/// What of a reduction is waited for in splits behind those of its product: the median of ten is 0.79, 0.56 to 1.9.
+/// Exposed fraction of a reduce-scatter that runs in splits behind those of its GEMM: median of ten measurements 0.79
+/// (0.56 to 1.9).
 const SPLIT: f64 = 0.79;
 
-/// What of a reduction is waited for beside a gradient of weights: the median of ten is 0.91, 0.74 to 1.1.
+/// Exposed fraction of a reduce-scatter overlapped with a wgrad GEMM: median of ten measurements 0.91 (0.74 to 1.1).
 const BESIDE: f64 = 0.91;
 
-/// Splits of a product whose rows are reduced (NeMo's `num_splits`).
+/// Splits of a GEMM whose output is reduce-scattered (NeMo's `num_splits`).
 const SPLITS: u64 = 4;
 
-/// What calls cost beside products.
+/// Cost of calls that overlap with GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// For the calls.
+    /// Exposed communication.
     pub waited: Picos,
-    /// By the products.
+    /// Slowdown of the GEMMs.
     pub lost: Picos,
 }
 
@@ -67,21 +69,22 @@ impl Cost {
     }
 }
 
-/// The products of a layer that ranks divide: first and second, and third and fourth, are a part of it each.
+/// GEMMs of a layer that tensor-parallel ranks divide. The first and the second form one part of the layer, the third
+/// and the fourth another.
 pub(super) struct Divided<'a> {
-    /// What each takes, whole.
+    /// Time of each GEMM without overlap.
     pub products: &'a [Picos],
-    /// How their blocks come to SMs.
+    /// Scheduling of their thread blocks on SMs.
     pub blocks: Blocks,
-    /// What ranks gather and reduce for them: all of their tokens. Short vectors of keys and values, and what came to experts, are gathered
-    /// and reduced at once (Megatron Core, without buffers).
+    /// Message size of the calls that overlap: all tokens of the ranks. Smaller ones (latent keys and values, tokens
+    /// routed to experts) are not split (Megatron Core, without user buffers).
     pub tokens: Bytes,
-    /// Parts of a layer that are divided.
+    /// Number of divided parts of a layer.
     pub parts: u64,
 }
 
 impl Divided<'_> {
-    /// What the tensor-parallel calls of a pass cost beside them.
+    /// Cost of the tensor-parallel calls of a pass that overlap with the GEMMs.
     pub(super) fn cost(&self, phase: Phase, prices: &Prices<'_>) -> Result<Cost, PlanError> {
         let ranks = u64::from(prices.layout.size(Dimension::Tensor)).max(1);
         let mut after = Cost::default();
@@ -101,7 +104,7 @@ impl Divided<'_> {
         {
             return whole;
         }
-        // A pass that is computed anew is one more forward.
+        // Activation recomputation adds one forward pass.
         let passes = call.count / self.parts.max(1);
         let forward = if phase == Phase::LayerBackward { passes.saturating_sub(1) } else { passes };
         let of_part = |part: u64| {
@@ -119,7 +122,7 @@ impl Divided<'_> {
         (0..self.parts).map(of_part).fold(Cost::default(), Cost::plus)
     }
 
-    /// Of a product that is reduced split by split.
+    /// Cost of a GEMM and its reduce-scatter, split by split.
     fn reduced(&self, product: Picos, call: Picos) -> Cost {
         let waited = match self.blocks {
             Blocks::OneForEachSm => share(call, SPLIT),
@@ -131,7 +134,7 @@ impl Divided<'_> {
         Cost { waited, lost: share(product, PIECES) }
     }
 
-    /// Beside a product of as many operations that needs nothing of it.
+    /// Cost of a reduce-scatter overlapped with an independent GEMM of the same size.
     fn reduced_beside(&self, product: Picos, call: Picos) -> Cost {
         let waited = match self.blocks {
             Blocks::OneForEachSm => share(call, BESIDE),
@@ -141,7 +144,7 @@ impl Divided<'_> {
     }
 }
 
-/// Of a product whose rows come round in as many pieces as there are ranks.
+/// Cost of a GEMM whose input rows are gathered in one piece per rank.
 fn gathered(product: Picos, call: Picos, ranks: u64) -> Cost {
     let lost = share(product, PIECES);
     let others = Picos(times(product + lost, ranks.max(1) - 1).0 / ranks.max(1));
@@ -176,9 +179,9 @@ mod tests {
         (figures[half] + figures[(figures.len() - 1) / 2]) / 2.0
     }
 
-    /// What products of a kind lose to calls beside them, as parts of these.
+    /// Slowdown of GEMMs by overlapping calls, as a fraction of the call.
     #[test]
-    fn constants_are_the_medians_of_what_was_measured() {
+    fn constants_match_measured_medians() {
         let lost = |with: &str, without: &str, call: &str| -> Vec<f64> {
             let of = |line: &Value, key: &str| line["us"][key].as_f64();
             lines(PARTS, "parts")
@@ -196,7 +199,8 @@ mod tests {
         }
     }
 
-    /// What calls beside products add to a layer of five published models, every reduction by 24 thread blocks: told over measured.
+    /// Predicted over measured extra time of a layer with overlapping calls, for five published models; every
+    /// reduce-scatter uses 24 thread blocks.
     fn told_of_measured(lines_of: &'static str, preset: &str) -> Vec<f64> {
         let ratio = |line: Value| {
             let of = |key: &str| line[key].as_u64().unwrap();
@@ -228,9 +232,9 @@ mod tests {
         lines(lines_of, "share").filter(|line| line["how"] == "alone").map(ratio).collect()
     }
 
-    /// On H100, which set the constants, it is told a little short, and on H200, where calls cost less, long.
+    /// Prediction on H100, which set the constants, is somewhat short; on H200, where calls cost less, it is long.
     #[test]
-    fn layers_take_longer_as_measured() {
+    fn predicted_overlap_cost_is_near_measurement() {
         for (measured, preset, range) in [(SHARES, "hgx-h100", 0.6..1.2), (SHARES_ON_H200, "hgx-h200", 0.9..1.6)] {
             let found = told_of_measured(measured, preset);
             assert!(found.len() == 5 && found.iter().all(|one| range.contains(one)), "{found:?}");
@@ -238,9 +242,9 @@ mod tests {
     }
 
     proptest! {
-        /// Not less than the share of a call that nothing hides, nor more than the call and what products lose; longer products hide more.
+        /// The cost is at most the call plus the slowdown of GEMMs in pieces, and longer GEMMs hide more.
         #[test]
-        fn calls_beside_products_cost_some_of_themselves(
+        fn overlapped_call_cost_is_bounded(
             product in 0u64..1_000_000, longer in 0u64..1_000_000, call in 0u64..1_000_000, ranks in 1u64..16,
         ) {
             for blocks in [Blocks::AsSmsComeFree, Blocks::OneForEachSm] {
@@ -258,7 +262,7 @@ mod tests {
                     prop_assert!(of_longer.waited <= cost.waited);
                 }
             }
-            // What goes round is waited for no longer than the piece that its product is shorter for, and none of one rank's.
+            // A gathered call is exposed only as far as the pieces of its GEMM are shorter, and fully for one rank.
             let round = gathered(Picos(product), Picos(call), ranks);
             prop_assert!(ranks > 1 || round.waited.0 == call);
             let pieces = product as f64 * (1.0 + PIECES) * (ranks - 1) as f64 / ranks as f64;
@@ -266,9 +270,9 @@ mod tests {
         }
     }
 
-    /// A pass that is computed anew has one more set of calls, placed as forward.
+    /// A recomputed pass has one more set of calls with the forward schedule.
     #[test]
-    fn recomputed_passes_are_forward_once_more() {
+    fn recomputation_adds_one_forward_pass_of_calls() {
         let products = [4_000, 1_000, 8_000, 6_000].map(Picos);
         let (bytes, blocks) = (Bytes(1), Blocks::OneForEachSm);
         let divided = Divided { products: &products, blocks, tokens: bytes, parts: 2 };
@@ -281,7 +285,7 @@ mod tests {
             let backward = call(Phase::LayerBackward, collective, 2);
             assert_eq!(call(Phase::LayerBackward, collective, 4), forward.plus(backward));
         }
-        // Gathered pieces hide behind the first and the third product, of 3,300 and 6,600; for the second's 825 they do not.
+        // Gathered pieces hide behind the first and the third GEMM (3,300 and 6,600), but not behind the second (825).
         assert_eq!(call(Phase::LayerForward, Collective::AllGather, 2), Cost { waited: Picos(0), lost: Picos(1_200) });
         let back = Cost { waited: Picos(2_000 - 825), lost: Picos(700 + 2 * 420) };
         assert_eq!(call(Phase::LayerBackward, Collective::AllGather, 2), back);
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!(call(Phase::LayerForward, Collective::ReduceScatter, 2), reduced);
         let beside = Cost { waited: Picos(2 * 1_820), lost: Picos(0) };
         assert_eq!(call(Phase::LayerBackward, Collective::ReduceScatter, 2), beside);
-        // Whole sequences are summed after the product, and short vectors are gathered at once.
+        // Calls of whole sequences follow the GEMM, and smaller messages are gathered without overlap.
         for (collective, count) in [(Collective::AllReduce, 2), (Collective::AllGather, 1)] {
             let whole = Cost { waited: Picos(2_000 * count), lost: Picos(0) };
             assert_eq!(call(Phase::LayerForward, collective, count), whole);

@@ -1,11 +1,13 @@
-//! The kernels of a layer, of the words and of the optimizer: operations and bytes of memory of each.
+//! Kernels of a layer, of the embedding and logits, and of the optimizer, each with its operations and its memory
+//! traffic.
 //!
-//! Matrix products move their two operands and their result once. What is between them streams ([`super::between`]): normalisation
-//! reads and writes its tokens (backward it reads them, their gradients, and writes), dropout with the residual reads two tensors
-//! and writes one and a mask of a byte, and so on; the backward figures are read off the formulas of the derivatives.
-//! Unfused attention writes its scores, and reads and writes them again for masking with softmax and for dropout
-//! (Megatron-LM's fused softmax; Korthikanti et al., figure 3). Gradients of weights are added to a buffer of them, by
-//! the product that computes them (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a kernel of its own.
+//! GEMMs move their two operands and their result once. Kernels between them are memory-bound ([`super::between`]):
+//! normalization reads and writes its tokens (backward it reads tokens and gradients, and writes), dropout with the
+//! residual reads two tensors and writes one plus a mask of one byte, and so on; the backward figures follow from the
+//! formulas of the derivatives. Unfused attention writes its scores, and reads and writes them again for masking with
+//! softmax and for dropout (Megatron-LM's fused softmax; Korthikanti et al., figure 3). The GEMM that computes a weight
+//! gradient also accumulates it (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a
+//! separate kernel.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -13,75 +15,75 @@ use super::between::{Between, Ways};
 use super::{Efficiency, Speeds};
 use crate::job::{Attention, FlashKernel, Flops, GroupCall, Layout, Phase, Precision, Recompute, Training};
 
-/// Bytes of a number in 32 bits.
+/// Bytes of a 32-bit number.
 const WHOLE: u64 = 4;
 
-/// What a kernel is, by which it reaches more or less of the GPU ([`Efficiency`](super::Efficiency)).
+/// Kind of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// What is between products, the optimizer's, copies.
+    /// Elementwise and normalization kernels, optimizer, copies.
     #[default]
     Stream,
-    /// A matrix product.
+    /// GEMM.
     Product,
-    /// One whose sums of 8-bit products are kept exact: backward (Transformer Engine, `use_split_accumulator` of its recipes).
+    /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
     Exact,
-    /// One that keeps 16 bits where others have 8: with all words, of a router, of attention in several kernels (Transformer Engine
-    /// and vLLM leave them so).
+    /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
+    /// Engine and vLLM).
     Wide,
     /// Attention in one kernel.
     Attention {
-        /// That a row of queries meets, in the mean.
+        /// Mean number of keys per query row.
         keys: u64,
-        /// Which.
+        /// Implementation of the kernel.
         by: FlashKernel,
     },
-    /// Products of all experts by one kernel, each with the rows that are its own.
+    /// Grouped GEMM of all experts, each with its own rows.
     Experts {
-        /// Bytes of a row of an operand: what an element of the result is summed over.
+        /// Bytes of the inner dimension, over which an output element is summed.
         inner: u64,
     },
 }
 
-/// Rows of a tile of such products; an expert's last tile is computed whole and is filled by half in the mean (`torch._grouped_mm`
-/// takes as long for 192 rows of each as for 256, `planner/data/h200-steps/products.jsonl`).
+/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and half full in the mean
+/// (`torch._grouped_mm` takes as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
 const TILE: f64 = 128.0;
 
-/// The rows that are computed for an expert that has so many.
+/// Number of rows computed for an expert with `rows` rows.
 pub(crate) fn tiled(rows: f64) -> f64 {
     (rows + TILE / 2.0).max(TILE)
 }
 
-/// What one kernel does.
+/// Work of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// What it is.
+    /// Kind of kernel.
     pub kind: Kind,
-    /// Operations of matrix units; those of others hide behind memory.
+    /// Operations of the matrix units; other operations are hidden behind memory traffic.
     pub flops: Flops,
     /// Bytes read and written.
     pub bytes: Bytes,
 }
 
 impl Kernel {
-    /// One that streams so many bytes.
+    /// Creates a memory-bound kernel of `bytes` bytes.
     pub(crate) fn stream(bytes: u64) -> Self {
         Self { bytes: Bytes(bytes), ..Self::default() }
     }
 }
 
-/// The kernels of both passes.
+/// Kernels of the forward and the backward pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// Forward.
+    /// Forward kernels.
     pub forward: Vec<Kernel>,
-    /// Backward, what is recomputed included.
+    /// Backward kernels, recomputation included.
     pub backward: Vec<Kernel>,
 }
 
 impl Passes {
-    /// A product of an m × k by a k × n matrix in elements of so many bytes, `times` over; backward there are two of it, for
-    /// both operands.
+    /// Adds `times` GEMMs of an m × k by a k × n matrix with `element` bytes per element; backward there are two, one
+    /// per operand.
     fn product(&mut self, kind: Kind, (m, n, k): (u64, u64, u64), element: u64, times: u64) {
         let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
         let bytes = Bytes(element * times * (m * k + k * n + m * n));
@@ -90,12 +92,13 @@ impl Passes {
         self.backward.extend([kernel, kernel]);
     }
 
-    /// The same with weights of a job, the k × n matrix: what is computed of their gradient is read from a buffer of its width and
-    /// added to it.
+    /// Variant of [`Self::product`] in which the k × n matrix holds weights of the job. Their gradient is accumulated
+    /// in a buffer of the gradient width, which is read and written.
     fn weights(&mut self, job: &Training, kind: Kind, shape: (u64, u64, u64), times: u64) {
         let ((m, n, k), element, gradient) = (shape, job.precision.bytes(), job.gradient_bytes());
-        // Products of 8 bits are given operands of 16, read, and written in 8 as they are and transposed: those of the forward pass once
-        // for both passes, gradients for both products (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
+        // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
+        // for both passes, gradients for both backward GEMMs (TransformerEngine,
+        // transformer_engine/common/transpose/cast_transpose.cu).
         let short = (job.precision, kind) == (Precision::Fp8, Kind::Product);
         if short {
             self.stream((4 * times * m * k, 4 * times * m * n));
@@ -109,7 +112,7 @@ impl Passes {
         }
     }
 
-    /// The products of so many experts, each with so many rows of its own, with weights of a job.
+    /// Adds the grouped GEMM of `experts` experts with `rows` rows each and weights of the job.
     fn experts(&mut self, job: &Training, (rows, n, k): (u64, u64, u64), experts: u64) {
         let element = job.precision.bytes();
         self.weights(job, Kind::Product, (rows, n, k), experts);
@@ -121,7 +124,7 @@ impl Passes {
         if let Some(forward) = self.forward.last_mut() {
             by_one_kernel(forward, k, computed);
         }
-        // Of the gradient of weights an expert's rows are what is summed over.
+        // The weight gradient is summed over an expert's rows.
         if let [.., of_rows, of_weights] = self.backward.as_mut_slice() {
             by_one_kernel(of_rows, n, computed);
             by_one_kernel(of_weights, rows, 1.0);
@@ -134,7 +137,7 @@ impl Passes {
     }
 }
 
-/// A layer, for one micro-batch on one rank.
+/// Kernels of a layer, for one micro-batch on one rank.
 #[must_use]
 pub fn layer(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model.held_by(layout.degrees.tensor), layout.degrees);
@@ -164,22 +167,23 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
             let routed = job.routed(layout);
             passes.weights(job, Kind::Wide, (between / h, experts, h), 1);
             let matrices = (experts / u64::from(degrees.expert)).max(1);
-            // Tokens are sorted by the ranks of their experts, what comes is sorted by experts where there are several, and both are
-            // undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`, `unpermute`).
+            // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
+            // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
+            // `unpermute`).
             let sent = e * (between + between * model.experts_per_token);
             let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
             passes.stream((2 * (sent + sorted), 2 * (sent + sorted)));
             (routed, matrices)
         }
     };
-    // Experts that all tokens go to are one of their joint width.
+    // Shared experts act as one expert of their joint width.
     if model.shared_experts > 0 {
         let shared = model.ffn / tensor * model.shared_experts;
         passes.weights(job, Kind::Product, (tokens, shared * (model.ffn_matrices - 1), h), 1);
         passes.stream(software.activated(tokens * shared, tokens * h));
         passes.weights(job, Kind::Product, (tokens, h, shared), 1);
     }
-    // The rank's experts have a share of the tokens each.
+    // The experts of a rank share its tokens evenly.
     let each = routed.div_ceil(matrices);
     let products = |passes: &mut Passes, n: u64, k: u64| match model.experts {
         0 => passes.weights(job, Kind::Product, (each, n, k), 1),
@@ -187,11 +191,11 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     };
     products(&mut passes, f * (model.ffn_matrices - 1), h);
     passes.stream(software.activated(routed * f, routed * h));
-    // The last product reads what is the last to be kept.
+    // The input of the last GEMM is the last saved activation.
     let kept = passes.forward.len();
     products(&mut passes, h, f);
     passes.stream(added);
-    // Queries, keys and values, what attention gives, and both ends of the feed-forward.
+    // Outputs: queries, keys and values; attention projection; both GEMMs of the feed-forward.
     let biased = tokens * (model.query_width() + model.key_width() + model.value_width()) / tensor
         + between
         + routed * f
@@ -201,23 +205,24 @@ pub fn layer(job: &Training, layout: &Layout) -> Passes {
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.extend_from_within_front(&passes.forward.clone()),
         (Recompute::EarlyStop, _) => passes.backward.extend_from_within_front(&passes.forward[..kept]),
-        // Flash attention does it in the kernel that it counts backward anyway.
+        // Flash attention recomputes inside its backward kernel, which is already counted.
         (Recompute::Selective, Attention::Unfused) => passes.backward.extend_from_within_front(&core.forward),
         _ => {}
     }
     passes
 }
 
-/// All layers of a model, by how they are done: those that compute something anew, and where others keep what they compute, these.
+/// Layers of a model by recomputation setting, with their counts: layers that recompute, and layers that save all
+/// activations.
 pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(Passes, u64)> {
     let anew = job.recompute_layers.unwrap_or(job.model.layers);
     let whole = job.keeping().map(|keeping| (layer(&keeping, layout), job.model.layers - anew));
     std::iter::once((layer(job, layout), anew)).chain(whole).collect()
 }
 
-/// The products that make queries, keys and values. Where these are compressed, every rank makes the short vectors of its tokens (of all,
-/// where sequences are whole), norms them, and makes its own heads' of all (Megatron Core, `MLASelfAttention`: both ways down are
-/// `TELinear` that ranks duplicate, and what they made is gathered).
+/// GEMMs for queries, keys and values. With latent compression, each rank computes the latent vectors of its tokens (of
+/// all tokens without sequence parallelism), normalizes them, and expands its own heads from all (Megatron Core,
+/// `MLASelfAttention`: both down projections are duplicated `TELinear`, and their outputs are gathered).
 fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes) {
     let (model, tensor) = (&job.model.held_by(layout.degrees.tensor), u64::from(layout.degrees.tensor));
     let Some(latent) = model.latent else {
@@ -230,16 +235,16 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut Passes
     passes.stream(Between::of(job).norm(normed));
     passes.weights(job, Kind::Product, (tokens, model.query_width() / tensor, latent.query.unwrap_or(model.hidden)), 1);
     passes.weights(job, Kind::Product, (tokens, model.unfolded_width() / tensor, latent.kv), 1);
-    // The key of places is written to all heads beside what they made, and both parts of queries are put together.
+    // The positional key is copied to all heads next to their keys, and both parts of the queries are concatenated.
     let joined = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
     passes.stream((joined, joined));
 }
 
-/// The products of a pass that tensor-parallel ranks divide among them with what they gather before and reduce after, in this order: of
-/// experts that tokens choose none, whose tokens travel otherwise.
+/// GEMMs of a pass whose operands tensor-parallel ranks gather before and whose results they reduce after, in order.
+/// Routed experts have none: their tokens travel by all-to-all.
 pub(super) fn divided(job: &Training, passes: &Passes) -> Vec<Kernel> {
     let products = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
-    // Of short vectors: what makes them is of a rank's own tokens, and keys and values follow queries.
+    // Latent vectors: the down projection covers only a rank's own tokens, and keys and values follow the queries.
     let aside: &[usize] = if job.model.latent.is_some() { &[0, 2] } else { &[] };
     let all = passes.forward.iter().filter(|kernel| kernel.kind == Kind::Product).enumerate();
     all.filter(|(place, _)| !aside.contains(place)).map(|(_, kernel)| *kernel).take(products).collect()
@@ -255,7 +260,7 @@ impl Front for Vec<Kernel> {
     }
 }
 
-/// Between the products with weights: scores, softmax, values.
+/// Kernels of attention between the projections: scores, softmax, values.
 fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
     let model = &job.model.held_by(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
@@ -273,12 +278,14 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
             passes.product(Kind::Wide, (rows, value, model.seq), e, heads);
         }
         Attention::Flash(by) => {
-            // Half of the products forward; backward five in place of two (Dao, arXiv 2307.08691, section 4.1).
+            // Causal masking halves the forward GEMMs; backward there are five instead of two (Dao, arXiv 2307.08691,
+            // section 4.1).
             let met = u128::from(heads) * u128::from(rows) * u128::from(model.seq);
             let bytes = e * tokens * model.attention_width() / tensor;
-            // Rounds of a context-parallel group are kernels of their own, each with the keys of a rank.
+            // Each round of a context-parallel group is a separate kernel over the keys of one rank.
             let kind = Kind::Attention { keys: rows / 2, by };
-            // Scores, and their gradients by queries and keys, are of the one width; values and gradients of both of the other.
+            // Scores and the gradients of queries and keys have the score width; values and their gradients have the
+            // value width.
             let (forward, backward) = (met * u128::from(score + value), met * u128::from(3 * score + 2 * value));
             passes.forward.push(Kernel { kind, flops: Flops(forward), bytes: Bytes(bytes) });
             passes.backward.push(Kernel { kind, flops: Flops(backward), bytes: Bytes(2 * bytes) });
@@ -287,7 +294,7 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> Passes {
     passes
 }
 
-/// Words to vectors, before the first layer.
+/// Embedding lookup before the first layer.
 #[must_use]
 pub fn words(job: &Training, layout: &Layout) -> Passes {
     let degrees = layout.degrees;
@@ -299,7 +306,7 @@ pub fn words(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
-/// The product with all words after the last layer, and the loss.
+/// Output projection (logits) after the last layer, and the loss.
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> Passes {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -313,12 +320,12 @@ pub fn logits(job: &Training, layout: &Layout) -> Passes {
     passes
 }
 
-/// What copies a layer's weights out of the buffer in which they were gathered, and its gradients into the one from which they are
-/// reduced, in as many bits as travel, as PyTorch's FSDP does with each unit
-/// (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: `split_with_sizes_copy`, `chunk_cat`); nothing for other calls.
+/// Copy of a layer's weights out of the all-gather buffer, or of its gradients into the reduce-scatter buffer at
+/// communication precision, as in PyTorch's FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+/// `split_with_sizes_copy`, `chunk_cat`); `None` for other calls.
 pub(super) fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
     match call.phase {
-        // What groups reduced among themselves is added up where it is.
+        // Gradients reduced within groups are reduced among groups in place.
         _ if call.dimension.is_of_replicas() => None,
         Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
         Phase::LayerGradients => {
@@ -329,22 +336,21 @@ pub(super) fn copied(job: &Training, call: &GroupCall) -> Option<Kernel> {
     }
 }
 
-/// Adam over a rank's own part of the parameters, as PyTorch and Megatron-LM do it: gradients are read for their norm, and
-/// written in the 32 bits of the state on the way where they are narrower; the step reads them and the state, and writes the
-/// state; weights are written from the state where they are narrower; gradients are set to zero.
+/// Adam over a rank's own shard of the parameters, as in PyTorch and Megatron-LM. Gradients are read for their norm
+/// and, if narrower, converted to the 32 bits of the state. The step reads them and the state and writes the state.
+/// Narrower weights are written from the state. Gradients are set to zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.precision.state_bytes());
     let stream = |bytes: u64| Kernel::stream(parameters * bytes);
     let normed = if gradient < WHOLE { gradient + WHOLE } else { gradient };
-    // Weights of 32 bits are the step's own, beside the state.
+    // 32-bit weights are updated in place, in addition to the state.
     let (masters, narrowed) = if weight < WHOLE { (0, WHOLE + weight) } else { (2 * weight, 0) };
     let kernels = [normed, WHOLE + 2 * state + masters, narrowed, gradient];
     kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
 }
 
-/// What the optimizer takes for a rank's own part of the parameters: its kernels, or what its state takes to come and go where that
-/// is kept elsewhere.
+/// Time of the optimizer for a rank's own shard: its kernels, or the transfer of an offloaded state if that is longer.
 pub(super) fn update(job: &Training, parameters: u64, speeds: &Speeds, curve: &Efficiency) -> Picos {
     let kernels = curve.total(&optimizer(job, parameters), speeds);
     let state = Bytes(parameters * job.precision.state_bytes());
@@ -384,9 +390,10 @@ mod tests {
         }
     }
 
-    /// Compressed keys and values: where sequences are whole every rank makes the short vectors of all tokens, the rest is divided.
+    /// Latent attention: without sequence parallelism each rank computes the latent vectors of all tokens; everything
+    /// else is split.
     #[test]
-    fn short_vectors_are_made_of_a_ranks_tokens() {
+    fn latent_projections_follow_sequence_parallelism() {
         for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {
             let model = format!(
                 "model = {{ layers = 4, hidden = 1024, heads = 16, vocab = 51200, seq = 512, latent = {{ {rank}kv_lora_rank = 64, \
@@ -409,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn recomputation_adds_what_it_computes_again() {
+    fn recomputation_adds_forward_operations() {
         let of = |recompute: &str| {
             let job = job(&format!("parallel = {{ tp = 1 }}\nrecompute = \"{recompute}\"\n"));
             let layout = Layout::given(&job, 1).unwrap().unwrap();
@@ -422,8 +429,9 @@ mod tests {
         assert_eq!(selective, none + 4 * 512 * 512 * 1024);
     }
 
-    /// A parameter in 16 bits moves 42 bytes a step: 2 read and 4 written for its gradient in 32 bits, 16 read and 12 written by
-    /// the step, 4 read and 2 written for the weight, 2 for zero. In 32 bits 36, and no conversions.
+    /// A 16-bit parameter moves 42 bytes per step: 2 read and 4 written for its gradient in 32 bits, 16 read and 12
+    /// written by the update, 4 read and 2 written for the weight, 2 for zeroing. In 32 bits 36 bytes, without
+    /// conversions.
     #[test]
     fn optimizers_move_the_bytes_of_their_passes() {
         let of = |lines: &str| -> u64 {
@@ -432,8 +440,8 @@ mod tests {
         assert_eq!([of(""), of("gradient_bits = 32\n"), of("precision = \"fp32\"\n")], [42_000, 42_000, 36_000]);
     }
 
-    /// FSDP's copies read what was gathered and write it in place, 4 bytes of a weight in 16 bits, each pass; and read gradients of
-    /// 16 bits and write them in the 32, 16 or 8 that travel, 6, 4 or 3 bytes.
+    /// FSDP copies move 4 bytes per 16-bit weight in each pass, and 6, 4 or 3 bytes per 16-bit gradient sent in 32, 16
+    /// or 8 bits.
     #[test]
     fn sharded_weights_and_gradients_are_copied() {
         for (bits, bytes) in [(32, 6), (16, 4), (8, 3)] {
@@ -449,10 +457,10 @@ mod tests {
         assert!(traffic(&whole, &layout).iter().all(|call| copied(&whole, call).is_none()));
     }
 
-    /// Of each operand of a product with weights 2 bytes are read and 1 written twice: inputs of 3 h, h, h and 4 h columns forward,
-    /// backward gradients of as many outputs. Products with words and attention stay as they are.
+    /// Each operand of a GEMM with weights costs 2 bytes read and 1 written twice: inputs of 3 h, h, h and 4 h columns
+    /// forward, gradients of the outputs backward. The logits and attention stay in 16 bits.
     #[test]
-    fn products_of_8_bits_are_given_them() {
+    fn fp8_gemms_pay_for_casts() {
         let of = |precision: &str| {
             let job = job(&format!("precision = \"{precision}\"\nflash_attention = true\nparallel = {{ tp = 1 }}\n"));
             let layout = Layout::given(&job, 1).unwrap().unwrap();
@@ -467,20 +475,21 @@ mod tests {
         assert_eq!(words, wide[2]);
     }
 
-    /// The gradient of weights is added where it is kept: in all backward passes 2 reads and a write, less the write of the product.
+    /// Weight gradients are accumulated in place: two reads and a write in all backward passes, minus the write of the
+    /// GEMM.
     #[test]
-    fn gradients_are_added_to_what_is_kept() {
+    fn weight_gradients_are_accumulated_in_place() {
         let bytes = |lines: &str| -> u64 {
             let job = job(&format!("parallel = {{ tp = 1 }}\n{lines}"));
             let layout = Layout::given(&job, 1).unwrap().unwrap();
             layer(&job, &layout).backward.iter().map(|one| one.bytes.0).sum()
         };
-        // 16 bits more are read, and 16 more written.
+        // 16 bits more are read, and 16 more are written.
         assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * 12 * 1024 * 1024);
     }
 
     #[test]
-    fn experts_do_the_work_of_their_tokens() {
+    fn expert_operations_match_routed_tokens() {
         let dense = job("parallel = { tp = 1 }\n");
         let text = "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
                     vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n";
@@ -488,14 +497,14 @@ mod tests {
         let one = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
         let many = layer(&experts, &Layout::given(&experts, 4).unwrap().unwrap());
         let ffn = 2 * 2 * 512 * 1024 * 4096u128;
-        // Each expert has the 512 rows of a dense layer, of which 64 more are computed.
+        // Each expert has 512 rows like a dense layer, and 64 more are computed for tiles.
         assert_eq!(flops(&many.forward), flops(&one.forward) + ffn + 2 * ffn / 8 + 2 * 512 * 1024 * 8);
     }
 
-    /// 512 rows of each of two experts by 1,024 × 4,096 weights: results are summed over 1,024 numbers, gradients of rows over 4,096, and
-    /// those of weights over the rows, none of them in tiles that are not full.
+    /// Two experts with 512 rows each and 1,024 × 4,096 weights: outputs are summed over 1,024 elements, row gradients
+    /// over 4,096, weight gradients over the rows, without partial tiles.
     #[test]
-    fn products_of_experts_sum_over_what_they_are_of() {
+    fn grouped_gemm_inner_dimensions_are_correct() {
         let experts = read(
             "name = \"j\"\nglobal_batch = 64\nparallel = { dp = 4, ep = 4 }\nmodel = { layers = 4, hidden = 1024, heads = 16, \
              vocab = 51200, seq = 512, experts = 8, experts_per_token = 2 }\n",
@@ -512,10 +521,10 @@ mod tests {
         assert_eq!(of(&passes.backward), [(4096, 576), (512, 512), (1024, 576), (512, 512)]);
     }
 
-    /// Of 512 tokens of 1,024 numbers in 16 bits 2 copies each go away and come back, and are sorted by the two experts of a rank and
-    /// back; where a rank has one, or all experts, they are sorted once.
+    /// Two copies of each of 512 tokens (1,024 16-bit elements) are dispatched and combined, and sorted by the two
+    /// experts of a rank and back. With one expert per rank, or all experts on one rank, they are sorted once.
     #[test]
-    fn tokens_of_experts_are_sorted() {
+    fn expert_tokens_are_permuted_and_sorted() {
         let bytes = |experts: u32, ranks: u32| {
             let text = format!(
                 "name = \"j\"\nglobal_batch = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\nmodel = {{ layers = 4, hidden = 1024, \
@@ -523,7 +532,7 @@ mod tests {
             );
             let job = read(&text);
             let passes = layer(&job, &Layout::given(&job, ranks).unwrap().unwrap());
-            // What streams beside a layer that is not of experts: these.
+            // Streaming kernels in addition to those of a dense layer.
             let streams = |kernels: &[Kernel]| -> u64 {
                 kernels.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum()
             };
@@ -536,14 +545,14 @@ mod tests {
         let dense = job("parallel = { tp = 1 }\n");
         let dense = layer(&dense, &Layout::given(&dense, 1).unwrap().unwrap());
         let streams = dense.forward.iter().filter(|one| one.kind == Kind::Stream).map(|one| one.bytes.0).sum::<u64>();
-        // Two feed-forwards of a token activate twice as much: 2 reads and writes of 4,096 numbers.
+        // Two feed-forwards per token activate twice as much: 2 reads and writes of 4,096 elements.
         assert_eq!(alone.0 - streams, 2 * (token + copies) + 2 * 4 * token);
     }
 
-    /// Products whose operands tensor-parallel ranks gather and whose results they reduce: all of a layer, or those of attention where
-    /// tokens choose experts.
+    /// GEMMs whose operands tensor-parallel ranks gather and whose results they reduce: all of a dense layer, or those
+    /// of attention in a layer with routed experts.
     #[test]
-    fn divided_products_are_those_that_all_tokens_meet() {
+    fn tensor_parallel_gemms_exclude_routed_experts() {
         let flops = |model: &str| -> Vec<u128> {
             let job = read(&format!(
                 "name = \"j\"\nglobal_batch = 64\nflash_attention = true\nparallel = {{ tp = 2, sequence = true }}\n\

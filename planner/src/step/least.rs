@@ -1,9 +1,10 @@
-//! What a step takes at least, without the time of its large calls: so that a search need not simulate what cannot win.
+//! Lower bound on the time of a step, without simulating its large calls. A search skips layouts whose bound exceeds
+//! the best time.
 //!
-//! A step whose calls take less is never slower, but for one thing: weights that travel after the optimizer hide behind the first
-//! forward passes of the stage that ends last, and where calls take less another stage may end last, with shorter passes. Where
-//! those weights take nothing the step is the end of the slowest stage and the optimizer, which grows with every call. So calls
-//! after the optimizer count as nothing, and all others as the least that they can take.
+//! A step with faster calls is never slower, with one exception: weights gathered after the optimizer hide behind the
+//! first forward passes of the stage that ends last, and with faster calls another stage, with shorter passes, may end
+//! last. If these weights take no time, the step is the end of the slowest stage plus the optimizer, which is monotonic
+//! in every call. The bound therefore counts calls after the optimizer as zero and all others at their lower bound.
 
 use fabricast_topologies::Picos;
 
@@ -12,16 +13,16 @@ use super::{Exchange, Tariff};
 use crate::job::{Layout, Phase, Training, traffic};
 use crate::plan::PlanError;
 
-/// A tariff by which [`step`](super::step) says no more than by another that asks no less of any call.
+/// Cost model under which [`step`](super::step) yields a lower bound on the step.
 pub(super) struct LeastTimes<T> {
-    /// What calls take at least.
+    /// Lower bound of each call.
     least: T,
-    /// Calls after the optimizer; others that are like them count as nothing too.
+    /// Calls after the optimizer. Equal calls of other phases count as zero too.
     updated: Vec<Exchange>,
 }
 
 impl<T> LeastTimes<T> {
-    /// Of a job's calls.
+    /// Creates the lower bounds for the calls of a job.
     pub(super) fn of(job: &Training, layout: &Layout, least: T) -> Self {
         let updated = traffic(job, layout).into_iter().filter(|call| call.phase == Phase::Updated);
         Self { least, updated: updated.map(|call| exchange(&call, call.bytes)).collect() }
@@ -49,7 +50,7 @@ mod tests {
     use crate::step::tests::{SPEEDS, any_job, read};
     use crate::step::{Efficiency, Simulated, step};
 
-    /// Any time of each call, up to a tenth of a second, and a part of it.
+    /// Random time of each call, up to a tenth of a second, and a fraction of it as lower bound.
     struct Any {
         seed: u64,
         parts: u64,
@@ -76,9 +77,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Whatever calls take, and whatever part of it is known.
+        /// Random call times and random lower bounds.
         #[test]
-        fn steps_take_no_less_than_their_least((text, ranks) in any_job(), seed in any::<u64>(), parts in 0u64..=16) {
+        fn step_lower_bound_holds((text, ranks) in any_job(), seed in any::<u64>(), parts in 0u64..=16) {
             let job = read(&text);
             let layout = Layout::given(&job, ranks).unwrap().unwrap();
             let whole = Any { seed, parts };
@@ -88,9 +89,9 @@ mod tests {
         }
     }
 
-    /// Calls of a sequence of sizes, within a host and between hosts, large ones that are timed in part among them.
+    /// Calls of several sizes, within and between hosts, including large calls that are sampled.
     #[test]
-    fn calls_take_no_less_than_their_least() {
+    fn call_lower_bound_holds() {
         use fabricast_sim::schedule::Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};
         use fabricast_topologies::Bytes;
 

@@ -1,7 +1,8 @@
-//! What each link carries in a step: the calls of the step, all of their groups, over the ways that they take.
+//! Bytes that each link carries in a step: all calls, all groups, along their routes.
 //!
-//! Bytes are those on the wire, framing included, and follow from the schedules and the routes; nothing is run for them. So they are
-//! those of all groups, also where one was simulated for others, and of whole calls, also where a part was timed.
+//! Bytes are counted on the wire, framing included. They follow from the schedules and the routes without simulation.
+//! They therefore cover all groups even if only a representative was simulated, and whole calls even if only a part was
+//! timed.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +20,24 @@ use super::price::Simulated;
 use super::together::Planned;
 use crate::job::{Dimension, GroupShape, Layout, Phase};
 
-/// Ways that one thread writes down before their loads are added to others'.
+/// Number of routes that one task accumulates before its load is merged.
 const WAYS_AT_ONCE: usize = 1 << 13;
 
-/// Bytes that each direction of each link carries, by [`LinkId`].
+/// Bytes carried by each direction of each link, indexed by [`LinkId`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
     bytes: Vec<f64>,
 }
 
 impl Load {
-    /// What a link carries.
+    /// Returns the bytes that a link carries.
     #[must_use]
     pub fn of(&self, link: LinkId) -> f64 {
         self.bytes.get(link.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The part of what each link could carry in that time, at the rate that the fabric states, by [`LinkId`]; none of links
-    /// without a rate.
+    /// Utilization of each link over `time`, relative to the bandwidth that the fabric states, indexed by [`LinkId`].
+    /// Links without a stated bandwidth have utilization 0.
     #[must_use]
     pub fn utilization(&self, router: &Router<'_>, time: Picos) -> Vec<f64> {
         let seconds = time.0.max(1) as f64 / 1e12;
@@ -46,7 +47,7 @@ impl Load {
         router.fabric().links().map(of).collect()
     }
 
-    /// Bytes between devices, each by its way.
+    /// Adds bytes between devices along their routes.
     fn add_ways(&mut self, router: &Router<'_>, sent: &BTreeMap<(NodeId, NodeId), f64>) {
         let sent: Vec<_> = sent.iter().map(|(&ends, &bytes)| (ends, bytes)).collect();
         let of_some = |some: &[((NodeId, NodeId), f64)]| {
@@ -54,7 +55,7 @@ impl Load {
             some.iter().for_each(|&(ends, bytes)| load.add_way(router, ends, bytes, &mut hops));
             load
         };
-        // Added up in the same order on any number of threads.
+        // Summation order does not depend on the number of threads.
         let loads: Vec<Self> = sent.par_chunks(WAYS_AT_ONCE).with_max_len(1).map(of_some).collect();
         for load in loads {
             (0u32..)
@@ -64,11 +65,12 @@ impl Load {
         }
     }
 
-    /// Links that others stand for carry what these do.
+    /// Copies the load of representative links to the links that they represent.
     fn tell_alike(&mut self, router: &Router<'_>) {
         for link in (0..self.bytes.len() as u32).map(LinkId) {
             let bytes = self.of(link);
-            // (Nothing is told of those that stand for themselves, and those that others stand for do not stand for any.)
+            // (`alike` returns nothing for links that represent only themselves, and represented links represent no
+            // others.)
             for &other in router.alike(link).into_iter().flatten().filter(|&&other| other != link) {
                 self.add(other, bytes);
             }
@@ -85,10 +87,10 @@ impl Load {
         }
     }
 
-    /// Bytes from one device to another.
+    /// Adds bytes from one device to another along their route.
     fn add_way(&mut self, router: &Router<'_>, (from, to): (NodeId, NodeId), bytes: f64, hops: &mut Vec<Hop>) {
         hops.clear();
-        // What cannot be reached was refused when it was priced.
+        // Unreachable pairs were already rejected when the call was timed.
         if router.route_into(from, to, 0, hops).is_ok() {
             for hop in hops.iter() {
                 self.add(hop.link, bytes * f64::from(hop.share.numerator) / f64::from(hop.share.denominator.max(1)));
@@ -98,13 +100,13 @@ impl Load {
 }
 
 impl Simulated<'_> {
-    /// What links carry in a step of these calls.
+    /// Bytes that links carry in a step with these calls.
     #[must_use]
     pub fn load(&self, layout: &Layout, calls: &[PricedCall]) -> Load {
         let mut load = Load::default();
-        // What goes from one device to another in all calls goes the same way.
+        // Traffic between the same two devices takes the same route in all calls, so it is summed before routing.
         let mut between = BTreeMap::new();
-        // Calls that load the same links alike, and how often there is one of them: forward and backward, say.
+        // Distinct calls with their number of executions; forward and backward calls, for example, are often equal.
         let mut alike: Vec<(&PricedCall, Vec<Vec<u32>>, f64)> = Vec::new();
         for one in calls {
             let groups = groups(layout, one.call.exchange.dimension, one.call.phase);
@@ -145,7 +147,7 @@ impl Simulated<'_> {
             bytes: one.call.exchange.bytes,
             strategy: one.strategy,
         };
-        // Through switches that reduce and copy: what passes is worked out with the ways.
+        // In-network reduction and multicast: the lowered schedule yields the traffic of each link.
         let by_teams = |generator: &dyn Generate, groups: Vec<&[NodeId]>| {
             let party = |placement| {
                 let setting = Setting { fabric: router.fabric(), router, placement, profile, delays: &[] };
@@ -163,7 +165,8 @@ impl Simulated<'_> {
         self.add_sent(planned, (groups, times), between, by_teams);
     }
 
-    /// What devices send to each other in a call of all groups; what teams do is told to `by_teams`.
+    /// Adds the bytes that devices send to each other in a call of all groups. Passes in-network operations to
+    /// `by_teams`.
     fn add_sent(
         &self,
         call: Planned,
@@ -188,10 +191,10 @@ impl Simulated<'_> {
         }
     }
 
-    /// What a call of all groups at once takes at least: as long as the busiest link needs for what passes it.
+    /// Lower bound on the completion time of a call with all groups concurrent: transfer time of the busiest link.
     pub(super) fn least_of_links(&self, groups: &[Vec<NodeId>], call: Planned) -> Picos {
         let (mut load, mut between) = (Load::default(), BTreeMap::new());
-        // (Of teams it is not said: the others' bytes are no less.)
+        // (In-network traffic is ignored: the bound stays valid.)
         self.add_sent(call, (groups, 1.0), &mut between, |_, _| {});
         load.add_ways(self.router, &between);
         let a_second = Picos(1_000_000_000_000);
@@ -222,7 +225,7 @@ impl Simulated<'_> {
     }
 }
 
-/// The groups that call in a phase: words are looked up on the first stage, and scored on the last.
+/// Returns the groups that call in a phase. The embedding is on the first pipeline stage, the logits are on the last.
 fn groups(layout: &Layout, dimension: Dimension, phase: Phase) -> Vec<Vec<u32>> {
     let GroupShape { size: stages, step: stride, .. } = layout.shape(Dimension::Pipeline);
     let stage = match phase {
@@ -258,9 +261,9 @@ mod tests {
         PricedCall { call, strategy, time: Picos(1) }
     }
 
-    /// What links carry is what they carry when all groups are simulated together, none for another.
+    /// Link loads equal those of a simulation of all groups, without representatives.
     #[test]
-    fn links_carry_what_a_simulation_of_all_groups_carries() {
+    fn link_load_matches_simulation_of_all_groups() {
         let fabric = rails(4);
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();
@@ -308,9 +311,10 @@ mod tests {
         }
     }
 
-    /// Told of all links or of one of those that are alike, all carry the same; and no call is faster than its busiest link.
+    /// A router that lists one representative of equivalent links yields the same load as one that lists all links. No
+    /// call is faster than its busiest link.
     #[test]
-    fn links_that_are_alike_carry_alike_and_none_is_too_fast() {
+    fn equivalent_links_carry_equal_load_and_bound_holds() {
         for (network, is_alike) in
             [("fat_tree,radix=16,oversubscription=3", true), ("fat_tree,tiers=3,radix=16", true), ("torus", false)]
         {
@@ -343,7 +347,7 @@ mod tests {
                     let (each, one) = (each.of(link), one.of(link));
                     assert!((each - one).abs() <= 1e-9 * each, "{strategy} {}: {each} {one}", fabric.link_name(link));
                 }
-                // Large rings are held up by little else.
+                // Large rings are limited mostly by their busiest link.
                 assert!(algorithm != Algorithm::Ring || least.0 * 10 > takes.0 * 6, "{least} {takes}");
             }
             let router = Router::listing(&fabric, RouteOptions::default(), Links::OneOfAlike);
@@ -351,9 +355,10 @@ mod tests {
         }
     }
 
-    /// Each stage sends what it computes once forward and once back, and with stretches the last one the first.
+    /// Each stage sends its activations forward and its gradients backward. With interleaving the last stage also sends
+    /// to the first.
     #[test]
-    fn stages_hand_over_each_way() {
+    fn pipeline_transfers_load_links_in_both_directions() {
         let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::for_fabric(&fabric).unwrap();

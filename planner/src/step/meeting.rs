@@ -1,8 +1,8 @@
-//! Which of several groups that do the same need be simulated together.
+//! Selects the groups to simulate out of several groups that make the same call concurrently.
 //!
-//! Groups that share no link, directly or through others, do not touch each other. Of sets of groups that meet and look alike
-//! from all sides (as many groups, the same ways between the same ranks, links of the same rates that as many ways cross) the
-//! first stands for all.
+//! Groups that share no link, directly or through other groups, do not affect each other. Sets of groups that share
+//! links are equivalent if they have the same number of groups, the same routes between the same ranks, and links of
+//! the same bandwidths crossed by the same number of routes. The first of equivalent sets represents the others.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -15,21 +15,21 @@ use rustc_hash::FxHashMap;
 
 use super::price::Kept;
 
-/// Pairs of ranks up to which their ways are looked at.
+/// Largest number of communicating rank pairs whose routes are examined.
 const MOST_PAIRS: usize = 1 << 16;
 
-/// Who sends to whom in each of some groups.
+/// Cache key: communicating rank pairs, and the devices of each group.
 type Meeting = (Arc<BTreeSet<(u32, u32)>>, Vec<Vec<NodeId>>);
 
-/// Who stands for all, by number, of groups of more devices in all than [`KEPT`].
+/// Cache of representative groups, by index, for groups of at least [`KEPT`] devices in total.
 #[derive(Default)]
 pub(super) struct Standing(Kept<Meeting, Arc<[usize]>>);
 
-/// Groups of fewer are looked at again: that takes no longer than to look them up.
+/// Total number of devices below which results are recomputed, as that is as fast as a lookup.
 const KEPT: usize = 1024;
 
 impl Standing {
-    /// The groups, by number, that stand for all; all where ways are not known beforehand.
+    /// Returns the indices of the representative groups; all groups if routes are not known in advance (hashed ECMP).
     pub(super) fn of(&self, router: &Router<'_>, generator: &dyn Generate, groups: &[&[NodeId]]) -> Arc<[usize]> {
         let all = || (0..groups.len()).collect();
         let pairs = match router.options().ecmp {
@@ -46,7 +46,7 @@ impl Standing {
     }
 }
 
-/// The groups, by number, that stand for all where these ranks of each send to each other; `None` where there is no way.
+/// Returns the indices of the representative groups, given the communicating rank pairs; `None` if a route is missing.
 fn that_stand_for_all(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, groups: &[&[NodeId]]) -> Option<Vec<usize>> {
     let ways: Vec<Ways> = groups.iter().map(|group| Ways::of(router, pairs, group)).collect::<Option<_>>()?;
     let mut known: Vec<Form<'_>> = Vec::new();
@@ -61,7 +61,7 @@ fn that_stand_for_all(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, groups:
     Some(standing)
 }
 
-/// Who sends to whom or reads of whom; `None` where teams do, or there are many pairs.
+/// Returns the communicating rank pairs; `None` for in-network operations or too many pairs.
 fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
     let mut pairs = BTreeSet::default();
     let mut scratch = Program::default();
@@ -91,16 +91,16 @@ fn pairs(generator: &dyn Generate) -> Option<BTreeSet<(u32, u32)>> {
     Some(turned.map(|(turn, rank, peer)| (symmetry.turned(rank, turn).0, symmetry.turned(peer, turn).0)).collect())
 }
 
-/// The ways of a group.
+/// Routes of a group.
 struct Ways {
-    /// Of each pair, there and back.
+    /// Route summaries of each pair, forward and back.
     summaries: Vec<Summary>,
-    /// How many ways cross each link, in either direction.
+    /// Number of routes that cross each link, in either direction.
     crossing: FxHashMap<LinkId, u32>,
 }
 
 impl Ways {
-    /// `None` where there is no way.
+    /// Finds the routes of all pairs; `None` if a route is missing.
     fn of(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, group: &[NodeId]) -> Option<Self> {
         let mut ways = Self { summaries: Vec::with_capacity(2 * pairs.len()), crossing: FxHashMap::default() };
         let mut hops = Vec::new();
@@ -118,7 +118,7 @@ impl Ways {
     }
 }
 
-/// Groups by number, those together that share a link with each other or with others of the set.
+/// Partitions groups, by index, into sets that share links, directly or through other groups of the set.
 fn sets_that_meet(ways: &[Ways]) -> Vec<Vec<usize>> {
     let mut set_of_link: FxHashMap<LinkId, usize> = FxHashMap::default();
     let mut sets: Vec<Vec<usize>> = Vec::new();
@@ -143,12 +143,12 @@ fn sets_that_meet(ways: &[Ways]) -> Vec<Vec<usize>> {
     sets
 }
 
-/// What a set of groups looks like.
+/// Signature by which sets of groups are compared.
 #[derive(PartialEq)]
 struct Form<'a> {
-    /// Of each group.
+    /// Route summaries of each group.
     ways: Vec<&'a [Summary]>,
-    /// Rates of links and how many ways cross them, in order.
+    /// Bandwidth of each link and number of routes that cross it, sorted.
     links: Vec<(Option<Bandwidth>, u32)>,
 }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, Shape, generator};
 
-    /// Those of groups of four GPUs on eight hosts, by number, that stand for all.
+    /// Returns the representatives of groups of four GPUs on eight hosts.
     fn standing(network: &str, groups: &[[usize; 4]]) -> Vec<usize> {
         let network = Some(network.parse().unwrap());
         let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") };
@@ -195,7 +195,7 @@ mod tests {
         Standing::default().of(&router, ring.as_ref(), &groups).to_vec()
     }
 
-    /// A generator's programs, and no word of its symmetry.
+    /// Wrapper that hides a generator's symmetry.
     struct Silent<'a>(&'a dyn Generate);
 
     impl Generate for Silent<'_> {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_stand_for_others_have_their_pairs() {
+    fn symmetry_expands_to_all_pairs() {
         for (collective, algorithm, ranks) in [
             (Collective::AllGather, Algorithm::Ring, 5),
             (Collective::AllReduce, Algorithm::Tree, 8),
@@ -225,18 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_one_set_where_they_share_links() {
-        // On every other host two, on neighbouring GPUs.
+    fn groups_that_share_links_form_one_set() {
+        // Two groups on every other host, on neighbouring GPUs.
         let groups = [0, 1, 2, 3].map(|number| [0, 2, 4, 6].map(|host| 8 * (host + number / 2) + number % 2));
-        // A NIC for each GPU and a leaf for each rail; one NIC for all; switches above leaves, that all go through.
+        // Rails with a NIC per GPU; one NIC per host; leaf switches below a spine that all groups cross.
         assert_eq!(standing("rail,nics_per_node=8,nic=400Gb/s", &groups), [0]);
         assert_eq!(standing("rail,nics_per_node=1,nic=400Gb/s", &groups), [0, 1]);
         assert_eq!(standing("fat_tree,nics_per_node=1,nic=400Gb/s,radix=4", &groups), [0, 1, 2, 3]);
     }
 
-    /// Sets that do not meet, and differ: the third is like the first, but goes to another rail on its way.
+    /// Sets that share no links and differ: the third resembles the first, but changes rails on its route.
     #[test]
-    fn groups_that_look_otherwise_stand_for_themselves() {
+    fn dissimilar_groups_represent_themselves() {
         let groups = [[0, 8, 16, 24], [33, 41, 49, 57], [34, 42, 50, 59], [4, 5, 6, 7]];
         assert_eq!(standing("rail,nics_per_node=8,nic=400Gb/s", &groups), [0, 2, 3]);
     }

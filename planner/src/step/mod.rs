@@ -1,14 +1,16 @@
-//! The time of a training step: kernels by one curve, calls by plan and simulation, stages in time, gradients behind them.
+//! Completion time of a training step: kernel times from an efficiency curve, call times from the planner and the
+//! simulator, a pipeline schedule, gradient reduction and the optimizer.
 //!
 //! ```text
 //! Job × Layout ─► kernels ─► Efficiency ─┐
 //!            └──► traffic ─► Tariff ─────┴─► passes of stages ─► Pipeline ─► gradients, optimizer ─► Step
 //! ```
 //!
-//! Calls of tensor, expert and context groups stand between kernels that need them, and are waited for. What nothing
-//! waits for at once (gradients, weights ahead of their layer, hand-offs, keys and values of the next round) travels while
-//! the GPU computes, unless the job says that it does not. Kernels beside gradients, weights,
-//! keys and values are slowed by them (`slowing`); hand-offs, and weights that arrive beside the first pass, slow none.
+//! Calls of tensor, expert and context groups lie on the critical path of the kernels that need them and are exposed.
+//! Gradient reduction, weights gathered ahead of their layer, pipeline point-to-point transfers and the keys and values
+//! of the next ring-attention round overlap with computation, unless the job turns overlap off. Kernels that overlap
+//! with gradients, weights, keys or values are slowed by them (`slowing`). Pipeline transfers, and weights that arrive
+//! during the first forward pass, slow no kernel.
 
 mod between;
 mod calls;
@@ -67,33 +69,33 @@ use timing::Timing;
 use crate::job::{Collectives, JobError, Layout, Processes, Training};
 use crate::plan::PlanError;
 
-/// What time of a step goes to.
+/// Category that time of a step is attributed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
-    /// Kernels of the passes, as they are with nothing beside them.
+    /// Kernels of the passes, at their speed without concurrent calls.
     Compute,
-    /// What they take longer where calls beside them hold multiprocessors and read and write memory.
+    /// Slowdown of kernels by concurrent calls that occupy SMs and memory bandwidth.
     Slowed,
-    /// The optimizer's.
+    /// Optimizer update.
     Optimizer,
-    /// Waiting for tensor-parallel calls.
+    /// Exposed tensor-parallel communication.
     Tensor,
-    /// Waiting for keys and values.
+    /// Exposed context-parallel communication (keys and values).
     Context,
-    /// Waiting for tokens of experts.
+    /// Exposed expert-parallel communication (token dispatch and combine).
     Expert,
-    /// Waiting for gradients and weights of other copies.
+    /// Exposed data-parallel communication (gradients and weights).
     Data,
-    /// Handing over to other stages, and nothing else.
+    /// Pipeline point-to-point transfers during which the stage does nothing else.
     HandOff,
-    /// Waiting for other stages.
+    /// Pipeline bubble: idle time while waiting for other stages.
     Bubble,
-    /// Waiting for the host to launch kernels, where one process drives all GPUs.
+    /// Kernel launch time on the host where one process drives all GPUs.
     Launch,
 }
 
 impl Share {
-    /// All of them, in the order in which they are shown.
+    /// All shares, in display order.
     pub const ALL: [Self; 10] = [
         Self::Compute,
         Self::Slowed,
@@ -107,7 +109,7 @@ impl Share {
         Self::Launch,
     ];
 
-    /// As it is written.
+    /// The name as serialized.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -124,62 +126,62 @@ impl Share {
         }
     }
 
-    /// Whether it is communication.
+    /// Returns true if the share is communication.
     #[must_use]
     pub fn is_communication(self) -> bool {
         matches!(self, Self::Tensor | Self::Context | Self::Expert | Self::Data | Self::HandOff)
     }
 }
 
-/// A step of training.
+/// Predicted training step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How the ranks were divided.
+    /// Parallel layout of the ranks.
     pub layout: Layout,
-    /// How long it takes.
+    /// Completion time of the step.
     pub time: Picos,
-    /// What the time of the stage that ends last goes to; the shares add up to `time`.
+    /// Time by share on the stage that ends last; the shares sum up to `time`.
     pub shares: Vec<(Share, Picos)>,
-    /// Communication of that stage, hidden or not.
+    /// Total communication time of that stage, hidden or exposed.
     pub communication: Picos,
-    /// What one GPU would compute for the whole batch, were its memory large enough.
+    /// Compute time of the whole batch on one GPU with unlimited memory.
     pub alone: Picos,
-    /// What its calls are done by, of what the job allows.
+    /// Collectives that the calls use, out of those that the job allows.
     pub collectives: Collectives,
 }
 
 impl Step {
-    /// The time of a share.
+    /// Returns the time of a share.
     #[must_use]
     pub fn of(&self, share: Share) -> Picos {
         self.shares.iter().filter(|one| one.0 == share).map(|one| one.1).sum()
     }
 
-    /// A part of the step, 0 to 1.
+    /// Returns `time` as a fraction of the step, 0 to 1.
     #[must_use]
     pub fn part(&self, time: Picos) -> f64 {
         time.0 as f64 / self.time.0.max(1) as f64
     }
 
-    /// Communication that the GPUs wait for, as a part of the step.
+    /// Exposed communication as a fraction of the step.
     #[must_use]
     pub fn exposed(&self) -> f64 {
         self.part(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
     }
 
-    /// All communication over the step; over 1 where it overlaps with itself.
+    /// All communication as a fraction of the step. Exceeds 1 where calls overlap with each other.
     #[must_use]
     pub fn total_communication(&self) -> f64 {
         self.part(self.communication)
     }
 
-    /// Speed-up over one GPU, divided by the ranks.
+    /// Parallel efficiency: speed-up over one GPU divided by the number of ranks.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
         self.part(self.alone) / self.layout.degrees.ranks().max(1) as f64
     }
 
-    /// The share that takes the most time.
+    /// Returns the largest share: the bottleneck.
     #[must_use]
     pub fn binds(&self) -> Share {
         let most = self.shares.iter().max_by_key(|one| (one.1, std::cmp::Reverse(one.0)));
@@ -191,21 +193,21 @@ pub(crate) fn times(time: Picos, n: u64) -> Picos {
     Picos(time.0.saturating_mul(n))
 }
 
-/// Why a step has no time.
+/// Reason why a step has no predicted time.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TimeError {
-    /// The job cannot be.
+    /// The job is invalid.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A call cannot be priced.
+    /// A call has no predicted time.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// The time of a step.
+/// Predicts the completion time of a step.
 ///
 /// # Errors
-/// [`TimeError`]: more micro-batches than can be followed, or a call without a price.
+/// [`TimeError`]: too many micro-batches to schedule pass by pass, or a call without a predicted time.
 pub fn step(
     job: &Training,
     layout: &Layout,
@@ -219,10 +221,10 @@ pub fn step(
     Timing::of(job, layout, speeds, curve, tariff)?.step()
 }
 
-/// The course of a step in time, by which [`step`] has its time.
+/// Returns the timeline of a step. Its last end is the time that [`step`] returns.
 ///
 /// # Errors
-/// As [`step`].
+/// See [`step`].
 pub fn course(
     job: &Training,
     layout: &Layout,
@@ -236,10 +238,10 @@ pub fn course(
     Timing::of(job, layout, speeds, curve, tariff)?.course()
 }
 
-/// What one GPU computes for the whole batch, in the same micro-batches.
+/// Compute time of the whole batch on one GPU, in the same micro-batches.
 fn alone(job: &Training, speeds: &Speeds, curve: &Efficiency) -> Picos {
     let layout = Layout { degrees: crate::job::Degrees::default() };
-    // All experts are its own, in one stretch of tokens each.
+    // One GPU holds all experts, so its tokens are spread over them evenly.
     let total = |passes: &Passes| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
     let even = Training { skew: 1.0, ..job.clone() };
     let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| times(total(layer), *n)).sum();

@@ -1,4 +1,4 @@
-//! What groups of many ranks over many hosts try: fewer ways, since each takes seconds to simulate.
+//! Candidate restriction for groups over many hosts: fewer candidates, since each takes seconds to simulate.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -7,34 +7,34 @@ use super::fewer::Growth;
 use crate::algorithm::Algorithm;
 use crate::strategy::Restriction;
 
-/// Channels that are tried where groups span many hosts: what NCCL's own search arrives at there; more choices take more
-/// time than they are worth.
+/// Channel counts tried for groups over many hosts: those that NCCL's own search arrives at there. More choices gain
+/// less than they cost.
 pub(super) const CHANNELS_OF_MANY: [u16; 2] = [8, 16];
 
-/// What they do not try: each rank sends to every other, so that messages grow with the square of the ranks, for bytes
+/// Excluded algorithms: each rank sends to every other, so the number of messages is quadratic in the ranks, for bytes
 /// that rings move as fast.
 const BETWEEN_ALL: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
-/// How a way is timed.
+/// Class of candidates by the method that times them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Chunks of one size stream through ([`Algorithm::streams`]): large calls by their parts (`sample`).
+    /// Streams of equal chunks ([`Algorithm::streams`]): large calls are sampled (`sample`).
     Streaming,
-    /// Rings: among very many by those of fewer (`fewer`).
+    /// Rings: large groups are extrapolated from fewer ranks (`fewer`).
     Ring,
-    /// Double trees: both.
+    /// Double binary trees: sampled and extrapolated.
     Tree,
-    /// PAT: among very many by those of fewer.
+    /// PAT: large groups are extrapolated from fewer ranks.
     Pat,
-    /// As it is.
+    /// All others: simulated as they are.
     Other,
 }
 
 impl Kind {
     pub(super) const ALL: [Self; 5] = [Self::Streaming, Self::Ring, Self::Tree, Self::Pat, Self::Other];
 
-    /// Whether a collective has ways of a kind.
+    /// Returns true if a collective has algorithms of this kind.
     pub(super) fn is_of(collective: Collective, kind: Self) -> bool {
         Algorithm::ALL.iter().any(|&one| one.supports(collective) && Self::of(one, collective) == kind)
     }
@@ -50,15 +50,16 @@ impl Kind {
     }
 }
 
-/// Bytes of each rank up to which PAT on 16 channels is not worth trying: of 256 KiB, 512 hosts of HGX H100 took 20 % (dragonfly) to 94 %
-/// (rails, torus) longer with them than with 8, of 64 KiB twice as long, of 1 MiB as long, of 4 MiB 4 to 7 % less (all_gather, simple).
+/// Largest bytes per rank at which PAT with 16 channels is not tried: up to there it is slower than with 8 (all_gather,
+/// Simple, 512 hosts of HGX H100 on rails, dragonfly and torus, simulated), from 1 MiB on equal or faster.
 const FEW_CHANNELS: Bytes = Bytes(256 << 10);
 
-/// What groups of many try that have so many ranks on a host, of which each has up to `part`. PAT is for ranks that have a host each: NCCL
-/// leaves it out elsewhere (src/graph/tuning.cc, `ncclPatEnable`), and its ways between hosts are as many as there are ranks.
+/// Candidate strategies for a group that spans many hosts. `on_a_host`: ranks of the group on each host; `part`:
+/// largest message of a rank, in bytes. PAT needs one rank per host: NCCL excludes it elsewhere (src/graph/tuning.cc,
+/// `ncclPatEnable`), and the number of its routes between hosts grows with the ranks.
 pub(super) fn of_many(collective: Collective, on_a_host: u32, (kinds, part): (&[Kind], Bytes)) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_between_pairs() {
-        // (There every rank has something for every other.)
+        // (All-to-all exchanges have no alternative to pairwise messages.)
         true => Vec::new(),
         false => Algorithm::ALL
             .into_iter()

@@ -1,13 +1,14 @@
-//! One process for all GPUs of a host: PyTorch's `DataParallel`, which everybody is told to leave for a process each.
+//! Training with one process for all GPUs of a host: PyTorch's `DataParallel`, whose documentation recommends one
+//! process per GPU instead.
 //!
-//! In each step (`torch/nn/parallel/data_parallel.py` and `torch/csrc/cuda/comm.cpp`) the first GPU sends the others their part of
-//! the inputs, then all weights, in buffers of 10 MiB; all compute forward; outputs come back to the first, which works out the
-//! loss of all and sends their gradients out; all compute backward; then gradients are added up on the first, which alone steps
-//! the optimizer. Nothing of it overlaps: weights come in one function before the passes, and gradients leave in its derivative, when
-//! all of them are there.
+//! In each step (`torch/nn/parallel/data_parallel.py` and `torch/csrc/cuda/comm.cpp`) the first GPU scatters the inputs
+//! and broadcasts all weights, in buffers of 10 MiB. All GPUs compute forward. The first GPU gathers the outputs,
+//! computes the loss of all and scatters their gradients. All GPUs compute backward. Gradients are then reduced to the
+//! first GPU, which alone runs the optimizer. Nothing overlaps: one function broadcasts all weights before the passes,
+//! and its derivative reduces the gradients when all of them are complete.
 //!
-//! Forward passes are launched by a thread of Python for each GPU, and one of them runs at a time; backward passes by threads of
-//! C++, which do not wait for each other. A launch takes such a thread [`LAUNCH`].
+//! Forward passes are launched by one Python thread per GPU, serialized by the interpreter lock; backward passes by C++
+//! threads in parallel. A launch occupies its thread for [`LAUNCH`].
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
@@ -17,17 +18,17 @@ use super::{Course, Doing, Efficiency, Exchange, Lane, Share, Speeds, Step, Tari
 use crate::job::{Collectives, Dimension, Layout, Training, parameters};
 use crate::plan::PlanError;
 
-/// What launching a kernel takes of a host's thread: measured, NCCL's launches on eight H200 from one thread
-/// (validate/data/h200-node: 7 µs for each GPU by stream). An operator of PyTorch called from Python takes no less.
+/// Host time per kernel launch, measured for NCCL's launches on eight H200 from one thread (validate/data/h200-node: 7
+/// µs per GPU by stream). A PyTorch operator called from Python takes at least as long.
 const LAUNCH: Picos = Picos(7_000_000);
 
-/// The size of a buffer of weights or gradients (`torch/nn/parallel/comm.py`: `buffer_size=10485760`).
+/// Buffer size for weights and gradients (`torch/nn/parallel/comm.py`: `buffer_size=10485760`).
 const BUFFER: u64 = 10 << 20;
 
-/// The parts of a step in time, which all follow each other.
+/// Parts of a step, all sequential.
 pub(super) struct Parts<'a> {
     layout: &'a Layout,
-    /// Of each micro-batch.
+    /// Parts of each micro-batch.
     each: Vec<(Doing, Share, Picos)>,
     micro: u64,
     optimizer: Picos,
@@ -36,10 +37,10 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Those of a job.
+    /// Computes the parts for a job.
     ///
     /// # Errors
-    /// [`PlanError`]: a call without a price.
+    /// [`PlanError`]: a call without a predicted time.
     pub(super) fn of(
         job: &Training,
         layout: &'a Layout,
@@ -60,7 +61,7 @@ impl<'a> Parts<'a> {
         };
         let (forward, launched) = of(|passes| &passes.forward);
         let (backward, launched_back) = of(|passes| &passes.backward);
-        // Of all sequences, on the first GPU.
+        // The first GPU computes the loss of all sequences.
         let for_all = |kernel: &Kernel| Kernel { bytes: Bytes(kernel.bytes.0 * gpus), ..*kernel };
         let loss: Vec<Kernel> = loss.iter().map(for_all).collect();
 
@@ -79,7 +80,7 @@ impl<'a> Parts<'a> {
         let outputs = tokens * job.model.vocab * job.precision.bytes();
         let gradients = (own * u64::from(job.gradient_bits)).div_ceil(8);
         let each = vec![
-            // Words are numbers of eight bytes.
+            // Token ids have eight bytes.
             (Doing::Outputs, Share::Data, time(Collective::Scatter, 8 * tokens)?),
             (Doing::Weights, Share::Data, in_buffers(Collective::Broadcast, own * job.precision.bytes())?),
             (Doing::Launch, Share::Launch, times(launched, gpus) - forward),
@@ -101,7 +102,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// What they add up to.
+    /// Sums the parts up to a step.
     pub(super) fn step(&self) -> Step {
         let of = |wanted: Share| -> Picos {
             times(self.each.iter().filter(|part| part.1 == wanted).map(|part| part.2).sum(), self.micro)
@@ -117,7 +118,7 @@ impl<'a> Parts<'a> {
         Step { layout: *self.layout, time, shares, communication, alone: self.alone, collectives }
     }
 
-    /// One after the other.
+    /// Timeline of the parts in sequence.
     pub(super) fn course(&self) -> Course {
         let mut course = Course::default();
         let mut begin = Picos::ZERO;
@@ -130,7 +131,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The product with all words, which each GPU does, and the kernels of the loss, forward and backward, which the first does.
+/// Splits the output layer into the GEMM, which each GPU computes, and the kernels of the loss in both passes, which
+/// the first GPU computes.
 fn split(logits: Passes) -> (Passes, Vec<Kernel>) {
     let is_product = |kernel: &Kernel| kernel.flops.0 > 0;
     let (forward, mut loss): (Vec<_>, Vec<_>) = logits.forward.into_iter().partition(is_product);

@@ -1,4 +1,4 @@
-//! Calls of a step done another way than what is picked: what a library would choose by itself, and the step with it.
+//! Times of calls with a strategy other than the pick, such as the library default, and of the step with them.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Fabric, NodeId, Picos};
@@ -11,7 +11,7 @@ use crate::library::Library;
 use crate::plan::PlanError;
 use crate::strategy::Strategy;
 
-/// What a call takes, and what it holds of its GPUs meanwhile.
+/// Call with its completion time and SM usage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedCall {
     pub exchange: Exchange,
@@ -19,7 +19,7 @@ pub(crate) struct ListedCall {
     pub claim: Claim,
 }
 
-/// A tariff that says what it was told; what it was not told of takes no time.
+/// Cost model backed by a list of calls; calls that are not in the list take no time.
 pub(crate) struct Listed(pub Vec<ListedCall>);
 
 impl Listed {
@@ -44,7 +44,8 @@ impl Simulated<'_> {
         self.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
     }
 
-    /// The library that jobs keep to, where it does not run on these GPUs, so that they take any strategy.
+    /// Returns the library that jobs keep to if it does not run on these GPUs, in which case all strategies are
+    /// allowed.
     #[must_use]
     pub fn library_not_for_these(&self) -> Option<Library> {
         let library = self.library();
@@ -56,7 +57,7 @@ impl Simulated<'_> {
         self.router.fabric()
     }
 
-    /// The group of a dimension that stands for all where strategies are picked.
+    /// Returns the group of a dimension that represents all groups in strategy selection.
     pub(crate) fn first_group(
         &self,
         layout: &Layout,
@@ -66,7 +67,7 @@ impl Simulated<'_> {
         self.together(&layout.groups(dimension), collective).into_iter().next()
     }
 
-    /// What a call takes that is done this way, all groups at once.
+    /// Completion time of a call with the given strategy, all groups concurrent.
     pub(crate) fn time_as(&self, layout: &Layout, exchange: Exchange, strategy: Strategy) -> Result<Picos, PlanError> {
         let Exchange { dimension, collective, bytes } = exchange;
         let parties = self.together(&layout.groups(dimension), collective);
@@ -79,7 +80,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// A call that takes so long and is done this way.
+    /// Creates the list entry of a call with this time and strategy.
     pub(crate) fn listed(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy, time: Picos) -> ListedCall {
         ListedCall { exchange, time, claim: self.claim_of(layout, exchange, strategy) }
     }

@@ -1,4 +1,4 @@
-//! What passes of a stretch of layers take: their kernels, the calls that they wait for, and what travels beside them.
+//! Time of passes through a model chunk: kernels, exposed calls, and overlapped communication.
 
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
@@ -12,18 +12,18 @@ use super::{Efficiency, Exchange, Speeds, Tariff, exchange, times};
 use crate::job::{Dimension, GroupCall, Layout, Overlap, Phase, Training, activations, traffic};
 use crate::plan::PlanError;
 
-/// What a pass of a stretch of layers takes.
+/// Time of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spent {
     pub compute: Picos,
-    /// What kernels take longer beside calls.
+    /// Slowdown of kernels by overlapping calls.
     pub slowed: Picos,
     pub tensor: Picos,
     pub expert: Picos,
-    /// Exposed, of both.
+    /// Exposed time of context- and data-parallel calls.
     pub context: Picos,
     pub data: Picos,
-    /// Hidden or not.
+    /// Total time of the calls, hidden or exposed.
     pub tensor_all: Picos,
     pub context_all: Picos,
     pub data_all: Picos,
@@ -68,7 +68,7 @@ impl Spent {
     }
 }
 
-/// Calls with their prices.
+/// Calls of a step with their cost model.
 pub(super) struct Prices<'a> {
     pub calls: &'a [GroupCall],
     pub layout: &'a Layout,
@@ -76,12 +76,12 @@ pub(super) struct Prices<'a> {
 }
 
 impl Prices<'_> {
-    /// What the calls of a phase take, one after the other; of a dimension, or of all.
+    /// Total time of the calls of a phase, in sequence, for one dimension or all.
     pub(super) fn of(&self, phase: Phase, dimension: Option<Dimension>) -> Result<Picos, PlanError> {
         self.during(phase, dimension).map(|call| Ok(times(self.time(call, call.bytes)?, call.count))).sum()
     }
 
-    /// What travels of a phase beside kernels, one call after the other; `lose` says what these lose to a call.
+    /// Calls of a phase that overlap with kernels, in sequence. `lose` returns the slowdown of the kernels by a call.
     fn beside(
         &self,
         phase: Phase,
@@ -94,15 +94,16 @@ impl Prices<'_> {
         })
     }
 
-    /// The calls of a phase, of a dimension or of all.
+    /// Returns the calls of a phase, for one dimension or all.
     pub(super) fn during(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
         let of = move |call: &&GroupCall| call.phase == phase && dimension.is_none_or(|one| one == call.dimension);
         self.calls.iter().filter(of)
     }
 
-    /// Works out all prices on all threads, for tariffs that keep them. What goes wrong is told where it is asked for.
+    /// Computes all call times in parallel, to fill the cache of the cost model. Errors are ignored here and reported
+    /// by the later queries.
     pub(super) fn look_up(&self, job: &Training) {
-        // Two threads would work out the same beside each other: both passes call alike.
+        // Deduplicate: both passes make equal calls, which two threads would otherwise both compute.
         let mut asked: Vec<Exchange> = Vec::with_capacity(self.calls.len());
         for call in self.calls {
             let bytes = if call.phase == Phase::Gradients { buckets(job, self.layout, call).1 } else { call.bytes };
@@ -123,19 +124,20 @@ impl Prices<'_> {
     }
 }
 
-/// Passes by stage, then by stretch: forward and backward.
+/// Times of the forward and the backward pass, by stage, then by model chunk.
 pub(super) struct StagePasses {
     pub spent: Vec<Vec<[Spent; 2]>>,
 }
 
-/// What layers that are done alike take: each by itself, and what travels beside all that a pass of it does.
+/// Times of layers with the same recomputation setting: each layer alone, and the communication that overlaps with its
+/// passes.
 struct Alike {
     each: [Spent; 2],
     travelling: [Travelling; 2],
 }
 
 impl Alike {
-    /// Of the kernels and the calls of such a layer.
+    /// Computes the times from the kernels and the calls of such a layer.
     fn of(
         job: &Training,
         layer: &Passes,
@@ -147,7 +149,7 @@ impl Alike {
         let of = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [Spent::default(); 2];
         let products = || divided(job, layer).iter().map(|product| of(&[*product])).collect::<Vec<_>>();
-        // Weights and gradients, beside all that a pass does.
+        // Weights and gradients overlap with everything in a pass.
         let mut travelling = [Travelling::default(); 2];
         for ((spent, travelling), (phase, kernels, beside)) in each.iter_mut().zip(&mut travelling).zip([
             (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
@@ -171,7 +173,7 @@ impl Alike {
                 Beside::of(time, claim, kernels, curve, speeds)
             })?;
             spent.context_all = context.call;
-            // Keys and values of the next round come while this one is computed.
+            // Keys and values of the next round arrive while this one is computed.
             (spent.slowed, spent.context) = match job.overlap {
                 Overlap::On => context.work(spent.compute),
                 Overlap::Off => (Picos::ZERO, context.call),
@@ -190,7 +192,7 @@ impl Alike {
     }
 }
 
-/// Forward and backward passes of a stretch of layers, so many of each kind.
+/// Times of the forward and backward pass of a model chunk, given the number of layers of each kind.
 fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
     std::array::from_fn(|way| {
         let one_of = |alike: &Alike| alike.each.get(way).copied().unwrap_or_default();
@@ -209,7 +211,8 @@ fn of_stretch(job: &Training, kinds: &[(&Alike, u64)]) -> [Spent; 2] {
 }
 
 impl StagePasses {
-    /// Of layers, by the kernels of those that compute something anew where not all do, and of what is at the ends.
+    /// Computes the passes from the layers and from the embedding and the logits. `anew` holds the kernels of layers
+    /// that recompute; with partial recomputation the other layers are computed as well.
     pub(super) fn new(
         job: &Training,
         anew: &Passes,

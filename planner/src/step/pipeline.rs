@@ -1,66 +1,66 @@
-//! Stages of a pipeline in time: one-forward-one-backward, with stretches of layers interleaved or not.
+//! Pipeline schedule: one-forward-one-backward (1F1B), with or without interleaved model chunks.
 //!
-//! The order of a stage's passes is Megatron-LM's (`megatron/core/pipeline_parallel/schedules.py`; Narayanan et al., arXiv
-//! 2104.04473, section 2.2): so many forward passes to warm up, then one of each in turn, then the backward passes left.
-//! When each runs follows from what it waits for: the pass before it on its stage, and the hand-off of its activations or
-//! gradients. Bubbles are what is left, and are not put in by a formula.
+//! The order of a stage's passes is Megatron-LM's (`megatron/core/pipeline_parallel/schedules.py`; Narayanan et al.,
+//! arXiv 2104.04473, section 2.2): warm-up forward passes, then one forward and one backward pass in turn, then the
+//! remaining backward passes. A pass starts when the previous pass of its stage has ended and its activations or
+//! gradients have arrived. Bubbles result from these dependencies, not from a formula.
 
 use fabricast_topologies::Picos;
 
 use super::gradients::{Buckets, Underway};
 use crate::job::Overlap;
 
-/// A pass of one micro-batch through one stretch of layers.
+/// Pass of one micro-batch through one model chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Forward { chunk: usize, micro: usize },
     Backward { chunk: usize, micro: usize },
 }
 
-/// What a pipeline is made of.
+/// Input of the pipeline schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pipeline {
-    /// Times of a forward and a backward pass, by stage, then by stretch.
+    /// Times of a forward and a backward pass, by stage, then by model chunk.
     pub passes: Vec<Vec<(Picos, Picos)>>,
-    /// Micro-batches.
+    /// Number of micro-batches.
     pub micro: usize,
-    /// Between two stages.
+    /// Time of a point-to-point transfer between two stages.
     pub hand_off: Picos,
-    /// Whether a stage goes on while it hands over.
+    /// Overlap of transfers with the passes of the sending stage.
     pub overlap: Overlap,
-    /// Gradients that travel beside the last backward passes; `None`: nothing does.
+    /// Gradient buckets that overlap with the last backward passes; `None` without such overlap.
     pub buckets: Option<Buckets>,
 }
 
-/// What became of a stage.
+/// Result of the schedule for one stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StageTime {
-    /// When its last pass was over.
+    /// End of its last pass.
     pub end: Picos,
     /// Time in passes.
     pub busy: Picos,
-    /// Time in which it handed over and did nothing else.
+    /// Time in transfers during which the stage does nothing else.
     pub handing: Picos,
-    /// What passes took longer beside gradients.
+    /// Slowdown of passes by gradient reduction.
     pub slowed: Picos,
-    /// Gradients beside them.
+    /// Gradient reduction that overlaps with the passes.
     pub underway: Underway,
 }
 
-/// A pass in time.
+/// Pass with its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     pub stage: usize,
     pub pass: Pass,
     pub begin: Picos,
-    /// When it was over, and the hand-off after it began, if the stage waited for that.
+    /// End of the pass; then the transfer starts, if the stage waits for it.
     pub end: Picos,
-    /// When the stage could go on.
+    /// Time from which the stage can run the next pass.
     pub free: Picos,
 }
 
 impl Pipeline {
-    /// The order of a stage's passes.
+    /// Returns the order of a stage's passes.
     fn order(&self, stage: usize) -> Vec<Pass> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let total = self.micro * chunks;
@@ -70,7 +70,7 @@ impl Pipeline {
             _ => 2 * (stages - stage - 1) + (chunks - 1) * stages,
         };
         let warm = warm.min(total);
-        // Stretches take turns after as many micro-batches as there are stages.
+        // Model chunks alternate after as many micro-batches as there are stages.
         let place = |k: usize| match chunks {
             1 => (0, k),
             _ => (k % (stages * chunks) / stages, k / (stages * chunks) * stages + k % stages),
@@ -91,12 +91,12 @@ impl Pipeline {
         order
     }
 
-    /// Runs it; by stage.
+    /// Runs the schedule and returns the result by stage.
     pub fn run(&self) -> Vec<StageTime> {
         self.run_telling(|_| ())
     }
 
-    /// The same, telling each pass; those of a stage come in order of time.
+    /// Variant of [`Self::run`] that reports each pass; the passes of a stage are reported in order of time.
     pub fn run_telling(&self, mut tell: impl FnMut(Passed)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;
@@ -112,7 +112,7 @@ impl Pipeline {
             moved = false;
             for (stage, ((order, next), time)) in orders.iter().zip(&mut next).zip(&mut times).enumerate() {
                 while let Some(&pass) = order.get(*next) {
-                    // What it waits for, and whether that comes from another stage.
+                    // Time at which the inputs of the pass are available, transfers from other stages included.
                     let ready = match pass {
                         Pass::Forward { chunk: 0, .. } if stage == 0 => Some(Picos::ZERO),
                         Pass::Forward { chunk, micro } => {
@@ -169,7 +169,7 @@ impl Pipeline {
         times
     }
 
-    /// Whether somebody on another stage waits for a pass.
+    /// Returns true if another stage waits for the output of a pass.
     fn hands_over(&self, stage: usize, pass: Pass, chunks: usize) -> bool {
         let last = self.passes.len() - 1;
         last > 0
@@ -206,9 +206,10 @@ mod tests {
     }
 
     proptest! {
-        /// Narayanan et al., sections 2.2.1 and 2.2.2: a bubble of (p - 1)(f + b) / v, where f and b are of all stretches.
+        /// Narayanan et al., sections 2.2.1 and 2.2.2: the bubble is (p - 1)(f + b) / v, where f and b are the times of
+        /// all model chunks.
         #[test]
-        fn bubbles_are_the_closed_form(stages in 1usize..9, chunks in 1usize..4, rounds in 2usize..5) {
+        fn bubble_matches_closed_form(stages in 1usize..9, chunks in 1usize..4, rounds in 2usize..5) {
             prop_assume!(stages > 1 || chunks == 1);
             let micro = stages * rounds;
             let times = pipeline(stages, chunks, micro, 0).run();
@@ -220,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn waiting_for_hand_offs_is_never_faster(stages in 2usize..6, chunks in 1usize..4, rounds in 1usize..4, hand_off in 0u64..150) {
+        fn blocking_transfers_are_never_faster(stages in 2usize..6, chunks in 1usize..4, rounds in 1usize..4, hand_off in 0u64..150) {
             let over = pipeline(stages, chunks, stages * rounds, hand_off);
             let end = |pipeline: &Pipeline| pipeline.run().iter().map(|time| time.end).max().unwrap();
             let off = Pipeline { overlap: Overlap::Off, ..over.clone() };

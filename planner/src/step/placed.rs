@@ -1,4 +1,4 @@
-//! Where ranks sit: what placements change of a step and what they do not.
+//! Effect of rank placement on steps.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::tests::{fabric, read};
 use super::{Efficiency, Machine, PricedCall, Share, Simulated, Step, best_step, calls};
 use crate::job::Job;
 
-/// The step of a job where it says that its ranks sit, and its calls.
+/// Predicted step of a job with its own placement, and its calls.
 fn placed(fabric: &Fabric, text: &str) -> (Step, Vec<PricedCall>) {
     let job = read(text);
     let ranks = Job::Training(job.clone()).ranks_on(fabric).unwrap().into_owned();
@@ -31,7 +31,7 @@ fn job(parallel: &str, placement: &str) -> String {
     )
 }
 
-/// A job whose experts, sequences, stages and copies all have groups of their own.
+/// Job with separate groups for experts, contexts, pipeline stages and replicas.
 fn of_all_kinds(placement: &str) -> String {
     format!(
         "name = \"j\"\nglobal_batch = 16\nflash_attention = true\nplacement = {placement}\n\
@@ -44,13 +44,13 @@ fn list(gpus: &[u32]) -> String {
     format!("{gpus:?}")
 }
 
-/// The order in which hosts of so many GPUs stand, as the GPUs of ranks.
+/// GPU list for hosts of `each` GPUs in the given order.
 fn by_hosts(hosts: &[u32], each: u32) -> String {
     list(&hosts.iter().flat_map(|host| (0..each).map(move |gpu| host * each + gpu)).collect::<Vec<_>>())
 }
 
 #[test]
-fn ranks_in_order_are_ranks_that_nobody_placed() {
+fn explicit_block_placement_equals_the_default() {
     let two = fabric("hgx-h100", 2);
     let all: Vec<u32> = (0..16).collect();
     for parallel in ["\"auto\"", "{ tp = 4, pp = 2 }"] {
@@ -61,9 +61,9 @@ fn ranks_in_order_are_ranks_that_nobody_placed() {
     }
 }
 
-/// GPUs without a rank change nothing: a job on two of four hosts takes what it takes on two.
+/// Unused GPUs change nothing: a job on two of four hosts takes as long as on two hosts.
 #[test]
-fn spare_gpus_change_nothing() {
+fn idle_gpus_change_nothing() {
     let (two, four) = (fabric("hgx-h100", 2), fabric("hgx-h100", 4));
     for text in [&of_all_kinds as &dyn Fn(&str) -> String, &|placement| job("{ tp = 4 }", placement), &|placement| {
         job("\"auto\"", placement)
@@ -73,9 +73,9 @@ fn spare_gpus_change_nothing() {
     }
 }
 
-/// Of racks of 72 GPUs jobs take 64 each: their groups of experts stay inside of racks then, which some leave where all are taken.
+/// With 64 of 72 GPUs per rack in use, expert groups stay inside racks; with all GPUs in use some span racks.
 #[test]
-fn spares_keep_groups_inside_of_racks() {
+fn idle_gpus_keep_expert_groups_inside_racks() {
     let racks = fabric("gb200-nvl72", 32);
     let text = |placement: &str| {
         format!(
@@ -92,9 +92,9 @@ fn spares_keep_groups_inside_of_racks() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// Hosts are alike, and a switch joins all: which host is the first changes no time.
+    /// With identical hosts below one switch, the order of the hosts changes no time.
     #[test]
-    fn hosts_may_change_places(
+    fn host_order_changes_no_time(
         hosts in Just(vec![0u32, 1, 2, 3]).prop_shuffle(),
         network in prop::sample::select(vec!["rail,nics_per_node=4,nic=400Gb/s", "fat_tree,nics_per_node=4,nic=200Gb/s"]),
     ) {
@@ -110,9 +110,9 @@ proptest! {
         }
     }
 
-    /// Who sits where changes what calls take, not what they are of; whatever the groups are then, there is a price.
+    /// Placement changes the times of calls, not their sizes; every placement has a predicted time.
     #[test]
-    fn bytes_of_groups_are_theirs_wherever_they_sit(gpus in Just((0u32..16).collect::<Vec<_>>()).prop_shuffle()) {
+    fn placement_changes_no_message_sizes(gpus in Just((0u32..16).collect::<Vec<_>>()).prop_shuffle()) {
         let two = fabric("hgx-h100", 2);
         let (here, there) = (placed(&two, &of_all_kinds("\"block\"")), placed(&two, &of_all_kinds(&list(&gpus))));
         let what = |calls: &[PricedCall]| calls.iter().map(|one| one.call).collect::<Vec<_>>();
@@ -121,9 +121,9 @@ proptest! {
         prop_assert_eq!(there.0.shares.iter().map(|share| share.1).sum::<super::Picos>(), there.0.time);
     }
 
-    /// Tensor-parallel ranks of a host that change places with those of another wait longer for each other, if anything.
+    /// Moving tensor-parallel ranks to another host never reduces the exposed time of their calls.
     #[test]
-    fn groups_that_are_torn_apart_are_not_faster(gpus in Just((0u32..16).collect::<Vec<_>>()).prop_shuffle(), tensor in 1u32..4) {
+    fn spreading_tensor_groups_is_never_faster(gpus in Just((0u32..16).collect::<Vec<_>>()).prop_shuffle(), tensor in 1u32..4) {
         let two = fabric("hgx-h100", 2);
         let parallel = format!("{{ tp = {}, sequence = true }}", 1 << tensor);
         let [near, torn] = ["\"block\"".to_owned(), list(&gpus)].map(|placement| placed(&two, &job(&parallel, &placement)).0);
@@ -131,11 +131,11 @@ proptest! {
     }
 }
 
-/// Tensor-parallel groups inside of an NVLink domain are no slower than those with half of their ranks on another host, on every
-/// preset whose GPUs all reach each other over it. (Where PCIe and the link between sockets join the GPUs of a host, NICs may be faster:
-/// half of each of two `a100-pcie`, on one socket, is; and rings of all eight GPUs of a `dgx-v100` go through other GPUs.)
+/// Tensor-parallel groups inside an NVLink domain are no slower than groups spread over two hosts, on every preset
+/// whose GPUs reach each other directly over NVLink. (With PCIe and a socket link between the GPUs NICs may be faster,
+/// as on two `a100-pcie`; rings of all eight GPUs of a `dgx-v100` pass through other GPUs.)
 #[test]
-fn tensor_groups_belong_inside_of_hosts() {
+fn tensor_groups_are_fastest_inside_hosts() {
     let mut seen = 0;
     for name in preset::names() {
         let request = FabricRequest { nodes: Some(2), ..FabricRequest::of(name) };
@@ -160,15 +160,15 @@ fn tensor_groups_belong_inside_of_hosts() {
     assert!(seen >= 5, "{seen}");
 }
 
-/// Degrees that nobody named are those of the machine as the ranks find it.
+/// The search takes the placement into account.
 #[test]
-fn the_search_honours_where_ranks_sit() {
+fn search_takes_placement_into_account() {
     let network = Some("rail,nics_per_node=1,nic=100Gb/s".parse().unwrap());
     let two = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
     let large = |placement: &str| job("\"auto\"", placement).replace("global_batch = 16", "global_batch = 2");
     let [near, far] = ["\"block\"", "\"cyclic\""].map(|placement| placed(&two, &large(placement)).0);
     assert_ne!(near.layout, far.layout);
-    // What it finds for ranks in turn is better than what is best of ranks in a row.
+    // The layout found for cyclic placement beats the best layout of block placement.
     let d = near.layout.degrees;
     let same =
         format!("{{ tp = {}, pp = {}, dp = {}, sequence = {} }}", d.tensor, d.pipeline, d.data, d.token_shares() > 1);

@@ -1,16 +1,17 @@
-//! What the calls of groups take, all groups of a dimension at once.
+//! Completion time of calls with all groups of a dimension concurrent.
 //!
-//! [`plan`](crate::plan::plan) says what the best strategies take for one group; then the groups that share anything with it run them together
-//! ([`fabricast_sim::simulate_together`]), since they do so in the job: those of the same NVLink domain where the group does not leave it,
-//! and of others that are wired otherwise; else all groups of the cluster (of very large ones those on the same hosts), less those that others stand for. The time
-//! is that of the last to end, and the pick is what takes the least then. Times are kept, by what was asked, so that jobs on the
-//! same fabric share them.
+//! [`plan`](crate::plan::plan) times candidate strategies for one group. The groups that share resources with it are
+//! then simulated concurrently ([`fabricast_sim::simulate_together`]), as they run in the job. If the group stays
+//! inside an NVLink domain, these are the groups of that domain and of one domain of each other wiring. Otherwise they
+//! are all groups of the cluster (above [`MOST_TOGETHER`] ranks those on the same hosts), less those that a
+//! representative covers. The time is that of the last group to end, and the pick is the strategy with the least such
+//! time. Results are cached by query, so jobs on the same fabric share them.
 //!
-//! Groups over many hosts are asked about once for all sizes that are near each other: the strategy is that of the next power
-//! of two. For calls larger than [`looked_at`] strategies are looked for at that size, and the fast ones of them compared at their own.
-//! Sizes between hosts are rounded to parts that channels divide evenly, and of large calls parts are timed, to which the rest adds
-//! in proportion (`sample`): within 1 % of the call itself, and some 5 % where loops of chunks get in each other's way, for a
-//! hundredth of the work.
+//! Groups over many hosts share one strategy per size class: the one selected at the next power of two. For calls
+//! larger than [`looked_at`], candidates are selected at that size and the fast ones are compared at the actual size.
+//! Message sizes between hosts are rounded so that channels divide them evenly. Of large calls, parts are timed and the
+//! rest is extrapolated linearly (`sample`): within 1 % of the whole call, or about 5 % where chunk loops interfere, at
+//! a hundredth of the cost.
 
 mod near;
 mod picks;
@@ -40,115 +41,117 @@ use crate::plan::PlanError;
 use crate::strategy::Strategy;
 use picks::looked_at;
 
-/// A call among the groups of a dimension, all at once.
+/// Call of all groups of a dimension at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exchange {
-    /// Whose groups.
+    /// Dimension whose groups make the call.
     pub dimension: Dimension,
-    /// What they call.
+    /// The collective.
     pub collective: Collective,
-    /// The size, as `--bytes` counts it.
+    /// Message size, by the convention of `--bytes`.
     pub bytes: Bytes,
 }
 
-/// Who knows what calls take.
+/// Communication cost model: completion times of calls.
 pub trait Tariff: Sync {
-    /// The time of a call.
+    /// Returns the completion time of a call.
     ///
     /// # Errors
-    /// [`PlanError`]: no strategy for it, or one that cannot run.
+    /// [`PlanError`]: there is no strategy for the call, or it cannot run.
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError>;
 
-    /// What a call holds of its GPUs meanwhile; nothing, where that is not known.
+    /// Returns the SM usage of a call; the default (no usage) if the model does not know it.
     ///
     /// # Errors
-    /// As [`Self::time`].
+    /// See [`Self::time`].
     fn claim(&self, _layout: &Layout, _exchange: Exchange) -> Result<Claim, PlanError> {
         Ok(Claim::default())
     }
 
-    /// Whether calls of two dimensions would wait for each other's bytes, were they made at once; not, where that is not known.
+    /// Returns true if concurrent calls of two dimensions would share links; false if the model does not know.
     fn meet(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
         false
     }
 }
 
-/// From so many ranks on in groups that leave their NVLink domain.
+/// Group size above which a group that leaves its NVLink domain counts as large.
 const MANY: usize = 16;
 
-/// Bytes for each rank of groups of many from which on a ring's chunks take several times what its steps take besides: about 20 µs over
-/// a 400 Gb/s NIC.
+/// Bytes per rank, in large groups, above which the transfer time of a ring's chunks is several times its other step
+/// costs: about 20 µs over a 400 Gb/s NIC.
 pub(super) const LOOKED_AT: u64 = 1 << 20;
 
-/// Up to so many ranks of a group what bounds its calls is searched.
+/// Largest group size for which the bounds are searched.
 const MOST_BOUNDED: usize = 64;
 
-/// Beyond so many ranks only the groups that share hosts with the first run together: what the others load on the core of a
-/// network that is oversubscribed is not counted then.
+/// Cluster size in ranks above which only groups that share hosts with the first are simulated concurrently. The load
+/// of the other groups on an oversubscribed core is ignored then.
 const MOST_TOGETHER: usize = 4096;
 
-/// What is asked of the groups of a dimension.
+/// Query for the groups of a dimension; a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     groups: GroupShape,
     collective: Collective,
     bytes: Bytes,
-    /// What may be used.
+    /// Collectives that the job allows.
     allowed: Collectives,
 }
 
 impl Asked {
-    /// The same of a call of another size.
+    /// Variant of the query with another message size.
     fn of(self, bytes: Bytes) -> Self {
         Self { bytes, ..self }
     }
 }
 
-/// Ranks by domain and by host.
+/// Sorted rank counts, by NVLink domain and by host.
 type Form = [Vec<usize>; 2];
 
-/// Whether ranks are numbered as the fabric numbers its GPUs, with none between them left out.
+/// Returns true if the ranks are consecutive GPUs in the fabric's numbering.
 pub(super) fn are_in_order(router: &Router<'_>, ranks: &[NodeId]) -> bool {
     let gpus = router.fabric().gpus();
     let first = gpus.iter().position(|gpu| Some(gpu) == ranks.first()).unwrap_or_default();
     gpus.get(first..).is_some_and(|from| from.starts_with(ranks))
 }
 
-/// Times by plan and simulation.
+/// Communication cost model based on planning and simulation.
 pub struct Simulated<'a> {
     pub(super) router: &'a Router<'a>,
     pub(super) profile: &'a Profile,
     pub(super) ranks: &'a [NodeId],
-    /// The number that the fabric gives each GPU, where ranks are in another order.
+    /// Fabric number of each GPU; set only if the ranks are in another order.
     numbers: Option<FxHashMap<NodeId, u32>>,
+    /// Cache of final answers.
     known: Kept<Asked, Timed>,
-    /// What groups of many take, by the size at which strategies were compared.
+    /// Cache of picks for large groups, by the size at which strategies were compared.
     picked: Kept<Asked, Timed>,
-    /// What was timed.
+    /// Cache of times of calls as they are.
     timed: Kept<Asked, Timed>,
-    /// The same of parts of calls, and of calls of fewer ranks.
+    /// Cache of times of parts of calls and of calls of fewer ranks.
     pub(super) parts: Kept<Part, Picos>,
-    /// How busy rings keep the busiest link between domains, by the first of so many groups.
+    /// Cache of the load of the busiest link between domains, by first group, number of groups and communication
+    /// pattern.
     pub(super) busiest: Kept<(Vec<NodeId>, usize, Partners), f64>,
-    /// What calls of groups that leave their domain take at least.
+    /// Cache of lower bounds of calls of groups that leave their domain.
     least: Kept<Asked, Picos>,
-    /// Which groups stand for others.
+    /// Cache of representative groups.
     pub(super) standing: Standing,
-    /// How hosts are wired.
+    /// Host classes by wiring, computed on first use.
     forms: OnceLock<HostForms>,
-    /// Of each group that was asked about, with its devices in this order.
+    /// Cache of bounds, by the devices of a group in order.
     bounds: Mutex<FxHashMap<Vec<NodeId>, Arc<Bounds>>>,
 }
 
-/// What a call takes, and how it is done.
+/// Completion time and strategy of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Timed {
     time: Picos,
-    /// `None` where nothing is to be done.
+    /// `None` if the call has nothing to do.
     strategy: Option<Strategy>,
 }
 
-/// Answers that were worked out before.
+/// Thread-safe cache of results by query.
 pub(super) struct Kept<K, T>(Mutex<FxHashMap<K, T>>);
 
 impl<K, T> Default for Kept<K, T> {
@@ -158,8 +161,8 @@ impl<K, T> Default for Kept<K, T> {
 }
 
 impl<K: Eq + Hash, T: Clone> Kept<K, T> {
-    /// The answer that is known, or that `find` finds now; of nothing found nothing is kept. Two threads may work out the
-    /// same; they find the same.
+    /// Returns the cached result or computes it with `find`. A result of `None` is not cached. Two threads may compute
+    /// the same result concurrently.
     pub(super) fn or_find<E>(&self, asked: K, find: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
         if known.is_some() {
@@ -173,14 +176,14 @@ impl<K: Eq + Hash, T: Clone> Kept<K, T> {
     }
 }
 
-/// What a job may use of it.
+/// Communication cost model restricted to the collectives that a job allows.
 pub struct Allowed<'a> {
     simulated: &'a Simulated<'a>,
     collectives: Collectives,
 }
 
 impl<'a> Simulated<'a> {
-    /// Of the devices of all ranks.
+    /// Creates a cost model for the devices of all ranks.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
         let numbers = (!are_in_order(router, ranks)).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
@@ -188,7 +191,7 @@ impl<'a> Simulated<'a> {
         Self { router, profile, ranks, numbers, known, picked, timed, parts, busiest, least, standing, forms, bounds }
     }
 
-    /// Of some of the same fabric's devices alone.
+    /// Creates a cost model for other ranks on the same fabric.
     #[must_use]
     pub fn on<'b>(&self, ranks: &'b [NodeId]) -> Simulated<'b>
     where
@@ -197,7 +200,7 @@ impl<'a> Simulated<'a> {
         Simulated::new(self.router, self.profile, ranks)
     }
 
-    /// For a job that may use so much.
+    /// Returns the cost model restricted to `collectives`.
     #[must_use]
     pub fn allowing(&'a self, collectives: Collectives) -> Allowed<'a> {
         Allowed { simulated: self, collectives }
@@ -207,9 +210,9 @@ impl<'a> Simulated<'a> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
 
-    /// The devices of a group as a library orders them: it finds its rings and trees on the machine, wherever a scheduler put which
-    /// rank (NCCL 2.30.7 src/graph/search.cc), so what a call takes hangs on the set of GPUs. Those who hand over to neighbours stay
-    /// as they are numbered.
+    /// Returns the devices of a group in the library's order. A library finds its rings and trees on the machine, no
+    /// matter which rank the scheduler placed where (NCCL 2.30.7 src/graph/search.cc), so the time depends only on the
+    /// set of GPUs. Groups that transfer to neighbours (`SendRecv`) keep their order.
     pub(super) fn members(&self, group: &[u32], collective: Collective) -> Vec<NodeId> {
         let mut devices = self.devices(group);
         if let (Some(numbers), false) = (&self.numbers, collective == Collective::SendRecv) {
@@ -218,7 +221,7 @@ impl<'a> Simulated<'a> {
         devices
     }
 
-    /// The islands of a group, each once.
+    /// Returns the NVLink domains of a group, sorted and without duplicates.
     pub(crate) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
         islands.sort_unstable();
@@ -226,7 +229,8 @@ impl<'a> Simulated<'a> {
         islands
     }
 
-    /// Those that share the fabric with the first, which stands for all: one that leaves its NVLink domain where there is one.
+    /// Returns the groups that run concurrently on shared resources, starting with the representative: the first group
+    /// that leaves its NVLink domain, if there is one.
     pub(super) fn together(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
         let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.members(group, collective)).collect();
         let islands: Vec<Vec<u32>> = placed.iter().map(|devices| self.islands(devices)).collect();
@@ -236,13 +240,13 @@ impl<'a> Simulated<'a> {
                 let all: Vec<Vec<NodeId>> = from.iter().chain(before).cloned().collect();
                 if self.ranks.len() <= MOST_TOGETHER { all } else { self.on_the_hosts_of_the_first(all) }
             }
-            // Those of a domain do what those of another do, unless somebody placed them.
+            // All domains behave alike, unless a scheduler placed the ranks.
             None if self.numbers.is_some() => placed,
             None => self.of_unlike_domains(placed),
         }
     }
 
-    /// Groups that stay in their domains, of one domain of each kind: those of a domain do what those of another do that is wired alike.
+    /// Returns the groups of one domain of each wiring, for groups that stay inside their domains.
     fn of_unlike_domains(&self, groups: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
         let fabric = self.router.fabric();
         let domain = |group: &Vec<NodeId>| group.first().map(|&device| self.router.island_of(device));
@@ -251,7 +255,7 @@ impl<'a> Simulated<'a> {
             let of_hosts = group.iter().map(|&device| self.host_forms().form(fabric.node(device).host));
             forms.entry(domain(group)).or_default().extend(of_hosts);
         }
-        // The first domain of each kind, in the order of their groups.
+        // First domain of each wiring, in group order.
         let mut standing: FxHashMap<&BTreeSet<Option<u32>>, Option<u32>> = FxHashMap::default();
         let stands = |group: &Vec<NodeId>| {
             let of = domain(group);
@@ -261,7 +265,7 @@ impl<'a> Simulated<'a> {
         groups.into_iter().zip(stands).filter_map(|(group, stands)| stands.then_some(group)).collect()
     }
 
-    /// How hosts are wired. (Two threads wait for one.)
+    /// Host classes by wiring. (Initialized once; other threads wait.)
     pub(super) fn host_forms(&self) -> &HostForms {
         self.forms.get_or_init(|| HostForms::of(self.router.fabric()))
     }
@@ -296,19 +300,19 @@ impl<'a> Simulated<'a> {
         Ok(Timed { time, strategy })
     }
 
-    /// What a call of these groups takes at least, by the [`Bounds`] of the group that stands for all; `None` where that
-    /// group does not leave its domain, so that its price is quickly known.
+    /// Lower bound on the completion time of a call, from the [`Bounds`] of the representative group. `None` if that
+    /// group does not leave its domain: its time is then cheap to compute.
     fn least(&self, groups: &[Vec<u32>], (collective, bytes): (Collective, Bytes)) -> Option<Picos> {
         let parties = self.together(groups, collective);
         let first = parties.first().filter(|first| self.leaves_its_domain(first))?;
-        // Of a large call what is added to the part that is timed is no less than nothing.
+        // The extrapolated rest of a large call adds at least zero.
         let bytes = self.sample(first, bytes).last();
         let (ranks, buffers) = (first.len() as u32, BufferUse::OutOfPlace);
         let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
         Some(self.bounds(first).of(&call).time)
     }
 
-    /// The same of a call as it is.
+    /// Times a call at its own size, without sampling.
     fn price_whole(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let Asked { collective, bytes, allowed, .. } = asked;
         match self.differ(parties) {
@@ -317,7 +321,8 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// The same where groups differ: each does what is best for groups of its form, and the slowest is what is told.
+    /// Variant of [`Self::price_whole`] for groups of different forms: each form gets its own best strategy, and the
+    /// slowest group determines the time.
     fn price_each(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<Timed, PlanError> {
         let Asked { collective, bytes, allowed, .. } = asked;
         let mut picks: FxHashMap<Form, Option<Strategy>> = FxHashMap::default();
@@ -341,12 +346,12 @@ impl<'a> Simulated<'a> {
         Ok(slowest.map_or_else(Timed::default, |(time, call)| Timed { time, strategy: Some(call.0.strategy) }))
     }
 
-    /// Whether groups are of several forms, since somebody placed them.
+    /// Returns true if groups have different forms because a scheduler placed the ranks.
     fn differ(&self, parties: &[Vec<NodeId>]) -> bool {
         self.numbers.is_some() && parties.windows(2).any(|pair| self.form(&pair[0]) != self.form(&pair[1]))
     }
 
-    /// How many ranks of a group each of its domains has, and each of its hosts: what strategies hang on.
+    /// Rank counts of a group by domain and by host, which determine the available strategies.
     fn form(&self, devices: &[NodeId]) -> Form {
         let counts = |of: &dyn Fn(NodeId) -> u32| {
             let mut places: Vec<u32> = devices.iter().map(|&device| of(device)).collect();
@@ -359,12 +364,12 @@ impl<'a> Simulated<'a> {
         [counts(&|device| self.router.island_of(device)), counts(&|device| fabric.node(device).host.0)]
     }
 
-    /// Whether a group is of more than one NVLink domain.
+    /// Returns true if a group spans several NVLink domains.
     pub(super) fn leaves_its_domain(&self, group: &[NodeId]) -> bool {
         self.islands(group).len() > 1
     }
 
-    /// How far the groups of a dimension go: as far as any of them.
+    /// Extent of the groups of a dimension: beyond the domain if any of them leaves it.
     fn reach(&self, groups: &[Vec<u32>]) -> Reach {
         match groups.iter().any(|group| self.leaves_its_domain(&self.devices(group))) {
             true => Reach::Beyond,
@@ -372,22 +377,23 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// What a call that is done this way holds of its GPUs.
+    /// SM usage of a call with a given strategy.
     pub(super) fn claim_of(&self, layout: &Layout, exchange: Exchange, strategy: &Strategy) -> Claim {
         let reach = self.reach(&layout.groups(exchange.dimension));
         Claim::of(strategy, &exchange, layout.size(exchange.dimension), reach)
     }
 
-    /// Whether a group is of many ranks beyond one NVLink domain.
+    /// Returns true if a group is large (more than [`MANY`] ranks) and spans NVLink domains.
     pub(super) fn is_spread(&self, group: &[NodeId]) -> bool {
         group.len() > MANY && self.leaves_its_domain(group)
     }
 
-    /// What no call of a group beats. (Two threads may work out the same.)
+    /// Cached lower bounds of a group. (Two threads may compute the same bounds concurrently.)
     pub(super) fn bounds(&self, group: &[NodeId]) -> Arc<Bounds> {
         let known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned();
         known.unwrap_or_else(|| {
-            // Searching what bounds many takes longer than simulating the ways that it would rule out.
+            // For large groups, searching the bounds takes longer than simulating the candidates that they would rule
+            // out.
             let bounds = if group.len() > MOST_BOUNDED { Bounds::of_parts } else { Bounds::new };
             let bounds = Arc::new(bounds(self.router.fabric(), self.router, group, 0));
             self.bounds.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_vec(), Arc::clone(&bounds));
@@ -407,11 +413,11 @@ impl Allowed<'_> {
         Ok(self.simulated.known.or_find(asked, price)?.unwrap_or_default())
     }
 
-    /// No more than [`Tariff::time`] says, and mostly at hand sooner: what no schedule can beat, of groups that leave their
-    /// domain; of others the time itself.
+    /// Lower bound on [`Tariff::time`] that is usually cheaper to compute: the schedule-independent bound for groups
+    /// that leave their domain, otherwise the time itself.
     ///
     /// # Errors
-    /// As [`Tariff::time`].
+    /// See [`Tariff::time`].
     pub(super) fn least(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         let (asked, Exchange { dimension, collective, bytes }) = (self.asked(layout, exchange), exchange);
         let bound = || Ok(self.simulated.least(&layout.groups(dimension), (collective, bytes)));
@@ -421,10 +427,10 @@ impl Allowed<'_> {
         }
     }
 
-    /// Calls with their strategies and times.
+    /// Returns calls with their strategies and times. Calls with nothing to do are omitted.
     ///
     /// # Errors
-    /// As [`Tariff::time`].
+    /// See [`Tariff::time`].
     pub fn priced(&self, layout: &Layout, calls: &[StepCall]) -> Result<Vec<PricedCall>, PlanError> {
         let mut priced = Vec::with_capacity(calls.len());
         for &call in calls {

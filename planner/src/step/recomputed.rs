@@ -1,4 +1,4 @@
-//! Steps of jobs that compute some of their layers anew and keep what the others compute.
+//! Steps with activation recomputation in a part of the layers.
 
 use proptest::prelude::*;
 
@@ -13,9 +13,10 @@ fn job(lines: &str, parallel: &str) -> String {
     )
 }
 
-/// Of n layers of 24: n parts of the time between none and all of them, where nothing hides, and as much of the memory; so many more calls.
+/// With recomputation in n of 24 layers, time and number of calls interpolate linearly between none and all, if nothing
+/// overlaps; memory lies between both.
 #[test]
-fn layers_count_each_by_themselves() {
+fn partial_recomputation_interpolates_linearly() {
     for (parallel, ranks) in [("tp = 1", 1), ("tp = 4", 4), ("tp = 2, pp = 3", 6), ("pp = 2, interleave = 3", 2)] {
         for kind in ["full", "early_stop"] {
             let of = |lines: &str| {
@@ -48,9 +49,9 @@ fn layers_count_each_by_themselves() {
     }
 }
 
-/// Each layer more that is computed anew takes time and gives memory, on whatever stage and stretch it lies.
+/// Each additional recomputed layer takes time and frees memory, on any stage and model chunk.
 #[test]
-fn more_layers_take_more_time_and_less_memory() {
+fn recomputing_more_layers_takes_time_and_saves_memory() {
     for (parallel, ranks) in [("pp = 4", 4), ("pp = 4, interleave = 2", 4), ("pp = 2, interleave = 4, tp = 2", 4)] {
         let of = |some: u64| {
             let lines = format!("recompute = \"full\"\nrecompute_layers = {some}");
@@ -70,7 +71,7 @@ fn more_layers_take_more_time_and_less_memory() {
 }
 
 #[test]
-fn numbers_of_layers_are_checked() {
+fn recompute_layers_is_validated() {
     for (lines, expected) in [
         ("recompute_layers = 3", "none is computed anew as a whole"),
         ("recompute_layers = 3\nrecompute = \"selective\"", "none is computed anew as a whole"),
@@ -83,9 +84,9 @@ fn numbers_of_layers_are_checked() {
 }
 
 proptest! {
-    /// Stages and their stretches have all layers once, and of them all that are computed anew.
+    /// Stages and model chunks cover all layers once, and all recomputed layers.
     #[test]
-    fn stretches_have_all_layers(
+    fn model_chunks_cover_all_layers(
         stages in 1u32..6,
         stretches in 1u32..5,
         each in 3u64..6,
@@ -107,7 +108,7 @@ proptest! {
         let anew: Vec<u64> = places().map(|(stage, stretch)| job.recomputed(&layout, stage, stretch)).collect();
         prop_assert_eq!(anew.iter().sum::<u64>(), some);
         prop_assert!(anew.iter().zip(&all).all(|(anew, layers)| *anew <= layers.end - layers.start));
-        // Evenly, and with another layer no stretch computes fewer anew.
+        // Recomputed layers are spread evenly, and one more never reduces the number in a model chunk.
         let most = anew.iter().max().unwrap();
         prop_assert!(anew.iter().zip(&all).all(|(anew, layers)| anew + 1 >= *most || *anew == layers.end - layers.start));
         let more = Training { recompute_layers: Some(some + 1).filter(|more| *more <= layers), ..job.clone() };

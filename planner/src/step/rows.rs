@@ -1,9 +1,10 @@
-//! Gradients and weights beside a pass, where copies of the states are spread over some ranks each: what is said within a group
-//! that has a copy in parts, and what groups add up among them.
+//! Overlap of gradient and weight communication with a pass, where states are sharded within groups and replicated
+//! among groups (hybrid sharding): communication within a group and reduction among groups.
 //!
-//! Both rows go on at once where the job's software has a stream for each ([`Streams`]) and they go by different links, as over
-//! NVLink within a host and through NICs between hosts: n layers that take s in one row and r in the other are through after
-//! n max(s, r) + min(s, r), since what a layer adds up among groups follows what it reduced within its own. Otherwise all take turns.
+//! The two run concurrently if the job's software has a stream for each ([`Streams`]) and they use different links,
+//! such as NVLink within a host and NICs between hosts. For n layers with s within and r among groups, both end after n
+//! max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they run in
+//! sequence.
 
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{LinkId, NodeId, Picos};
@@ -12,29 +13,29 @@ use super::passes::Prices;
 use super::slowing::Beside;
 use crate::job::{Dimension, Layout, Overlap, Streams, Training};
 
-/// What travels, by rows.
+/// Overlapping calls, by stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
-    /// Within groups that have a copy.
+    /// Calls within sharding groups.
     within: (Beside, Vec<Dimension>),
-    /// Among these.
+    /// Calls among these groups.
     among: (Beside, Vec<Dimension>),
 }
 
 impl Rows {
-    /// Another call, in the row of its dimension.
+    /// Adds a call to the stream of its dimension.
     pub(super) fn add(&mut self, dimension: Dimension, call: Beside) {
         let (sum, dimensions) = if dimension.is_of_replicas() { &mut self.among } else { &mut self.within };
         *sum = sum.plus(call);
         dimensions.push(dimension);
     }
 
-    /// All calls, one after the other.
+    /// Total time of all calls in sequence.
     pub(super) fn communication(&self) -> Picos {
         self.within.0.call + self.among.0.call
     }
 
-    /// Both rows as they go on beside kernels, and what the last of several takes besides, in the shorter row.
+    /// Both streams combined, and the additional time of the last of several rounds in the shorter stream.
     pub(super) fn together(&self, job: &Training, prices: &Prices<'_>) -> (Beside, Picos) {
         let ((within, own), (among, others)) = (&self.within, &self.among);
         let meet = |&one: &Dimension| others.iter().any(|&other| prices.tariff.meet(prices.layout, one, other));
@@ -46,8 +47,8 @@ impl Rows {
     }
 }
 
-/// Whether calls of two dimensions need the same links: both stay in their hosts or NVLink domains, both leave them, or the ways that they
-/// spend their time on share a link, as those of PCIe. By the groups of the first rank.
+/// Returns true if calls of two dimensions share links: both stay in their hosts or NVLink domains, both leave them, or
+/// their bottleneck routes share a link, such as PCIe. Determined from the groups of the first rank.
 pub(super) fn meet(
     (router, ranks): (&Router<'_>, &[NodeId]),
     layout: &Layout,
@@ -58,11 +59,11 @@ pub(super) fn meet(
     one.leaves == other.leaves || one.way.iter().any(|link| other.way.contains(link))
 }
 
-/// How the first rank gets to others of its group.
+/// Route of the first rank to others of its group.
 struct First {
-    /// Whether some are in another host or NVLink domain.
+    /// True if some ranks are in another host or NVLink domain.
     leaves: bool,
-    /// Its way to the first of these, or to its neighbour.
+    /// Route to the first of those, otherwise to the neighbour.
     way: Vec<LinkId>,
 }
 
@@ -74,24 +75,25 @@ impl First {
         let is_far = |device: &&NodeId| router.island_of(**device) != router.island_of(first);
         let far = others.iter().find(is_far);
         let mut hops = Vec::new();
-        // What cannot be reached is refused when it is priced.
+        // Unreachable pairs are rejected when the call is timed.
         let way = far.or(others.first()).and_then(|&to| router.route_into(first, to, 0, &mut hops).ok());
         let way = way.map_or_else(Vec::new, |_| hops.iter().map(|hop| hop.link).collect());
         Self { leaves: far.is_some(), way }
     }
 }
 
-/// What travels beside each layer of a stretch.
+/// Communication that overlaps with each layer of a model chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Travelling {
-    /// Of one layer.
+    /// Communication of one layer.
     pub each: Beside,
-    /// What the last takes besides.
+    /// Additional time of the last layer.
     pub last: Picos,
 }
 
 impl Travelling {
-    /// What is waited for of so many layers' of each kind beside such work, and what that loses. All but those of one layer hide.
+    /// Exposed time of the communication of all layers that overlaps with `work`, and the slowdown of that work. All
+    /// but one layer's communication can hide.
     pub(super) fn of_layers(kinds: impl Iterator<Item = (Self, u64)> + Clone, work: Picos) -> (Picos, Picos) {
         let kinds = kinds.filter(|(_, layers)| *layers > 0);
         let whole = kinds.clone().fold(Beside::default(), |sum, (one, layers)| sum.plus(one.each.times(layers)));
@@ -109,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// When all has arrived of layers that end evenly, each first reduced within its group, then added up among groups.
+    /// End of communication for layers that end evenly, each first reduced within its group, then among groups.
     fn arrived(layers: u64, work: u64, (within, among): (u64, u64)) -> u64 {
         (1..=layers)
             .fold((0, 0), |(reduced, added), layer| {
@@ -120,10 +122,10 @@ mod tests {
     }
 
     proptest! {
-        /// With nothing beside them n max(s, r) + min(s, r); beside a pass what layers that end one by one would wait for, or up to a
-        /// layer's calls more.
+        /// Without overlap the time is n max(s, r) + min(s, r); overlapped with a pass it is that of a layer-by-layer
+        /// schedule, or up to one layer's calls more.
         #[test]
-        fn two_rows_end_as_layer_by_layer(layers in 1u64..40, work in 0u64..4000, within in 0u64..200, among in 0u64..200) {
+        fn concurrent_streams_match_layer_by_layer_schedule(layers in 1u64..40, work in 0u64..4000, within in 0u64..200, among in 0u64..200) {
             let of = |call: u64| Beside { call: Picos(call), lost: Picos::ZERO };
             let each = of(within).at_once(of(among));
             let travelling = Travelling { each, last: Picos(within.min(among)) };

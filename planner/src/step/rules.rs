@@ -1,4 +1,4 @@
-//! What people who train on such machines know, as consequences: nothing here was set to come out.
+//! Rules of thumb of practitioners as consequences of the model; no constant was fitted to them.
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
@@ -12,7 +12,7 @@ use crate::library::{Chooser, Conditions, Library, Offer, Registered};
 use crate::plan::{Effort, PlanRequest, Watcher, plan};
 use crate::strategy::Restriction;
 
-/// What the fastest strategy takes, of those that may be used; of a library's inside a host, what it would choose.
+/// Time of the fastest allowed strategy; for a library inside a host, that of its own choice.
 fn fastest(fabric: &Fabric, collective: Collective, bytes: u64, restriction: &Restriction) -> Picos {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
@@ -54,15 +54,14 @@ fn one<const N: usize>(fabric: &Fabric, jobs: &[String; N]) -> [Step; N] {
     steps(fabric, jobs).try_into().unwrap()
 }
 
-/// Single-process DataParallel loses three to five times against a process for each GPU, where the model is small as those that it
-/// was made for: BERT base (Devlin et al., 2018: 12 layers of 768, 12 heads, 30,522 words) in sequences of 128. The rule
-/// names no batch. With 9 to 14 sequences a GPU it comes out on three of four machines, the other losing 2.87 times or more: on a DGX-1 of
-/// V100 from 12 on, on a DGX of A100 up to 11. With 2 sequences V100 and A100 of PCIe lose
-/// 2.4 times.
-/// fairseq's authors left it since four GPUs were slower than one (github.com/facebookresearch/fairseq, issue 34). What it loses is
-/// weights and gradients through one GPU, and launching from threads that take turns; large batches of large models lose less.
+/// Single-process DataParallel is three to five times slower than one process per GPU for small models: BERT base
+/// (Devlin et al., 2018: 12 layers of 768, 12 heads, vocabulary of 30,522) with sequences of 128. The rule states no
+/// batch size. With 9 to 14 sequences per GPU it holds on three of four machines, and the factor is at least 2.85 on
+/// the fourth; it is at least 2.2 otherwise. The fairseq authors abandoned it because four GPUs were slower than one
+/// (github.com/facebookresearch/fairseq, issue 34). The cost is weights and gradients through one GPU, and kernel
+/// launches from threads that take turns; large batches of large models lose less.
 #[test]
-fn one_process_for_all_gpus_loses_several_times() {
+fn single_process_is_several_times_slower() {
     let job = |model: &str, micro: u32, processes: &str| {
         format!(
             "name = \"bert\"\nprecision = \"fp16\"\nglobal_batch = {}\nmicro_batch = {micro}\nprocesses = \"{processes}\"\n\
@@ -77,7 +76,7 @@ fn one_process_for_all_gpus_loses_several_times() {
             let [single, each] = one(&host, &[job(base, micro, "single"), job(base, micro, "per_gpu")]);
             let loses = single.time.0 as f64 / each.time.0 as f64;
             println!("{name}, {micro} sequences: {loses:.2}");
-            // Three times or more but on V100 of smaller batches and on A100 of larger ones.
+            // At least three times, except on V100 with smaller batches and on A100 with larger ones.
             let least = match (micro, name) {
                 (9..=14, "hgx-h100" | "a100-pcie") | (9..=11, "dgx-a100") | (12..=14, "dgx-v100") => 3.0,
                 (9..=14, _) => 2.85,
@@ -95,10 +94,10 @@ fn one_process_for_all_gpus_loses_several_times() {
     assert!(single.of(Share::Launch) < single.of(Share::Data), "{single:?}");
 }
 
-/// Tensor 2 × pipeline 2 × data 2 reaches around 81 % of eight times one GPU, copies more: GPT-3 of 1.3 and 6.7 thousand million
-/// parameters (Brown et al., arXiv 2005.14165, table 2.1) in batches of 128 sequences.
+/// Tensor 2 × pipeline 2 × data 2 reaches about 81 % of eight times one GPU, pure data parallelism more: GPT-3 with 1.3
+/// and 6.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1) in batches of 128 sequences.
 #[test]
-fn two_by_two_by_two_reaches_four_fifths() {
+fn two_by_two_by_two_reaches_81_percent_efficiency() {
     let job = |model: &str, parallel: &str| {
         format!(
             "name = \"gpt3\"\nrecompute = \"selective\"\nglobal_batch = 128\nmicro_batch = 2\n\
@@ -116,14 +115,14 @@ fn two_by_two_by_two_reaches_four_fifths() {
     assert!((0.78..0.84).contains(&two.efficiency()), "{} {two:?}", two.efficiency());
 }
 
-/// One-sided calls take a third of the library's where a model is so small that calls are: hidden sizes of 768 (GPT-2 as first
-/// published, Radford et al., 2019) and 1,024, 32 tokens at once in 16 bits, on eight GPUs. Where the smaller model's calls are 15 % of
-/// the time by the library's own choice, these are under 5 %. In a training step of 128 tokens, whose kernels are short as well,
-/// the share falls by half from far more than that. In steps of thousands of tokens calls are no longer small: what takes 15.8 % of a step
-/// with a hidden size of 12,288 on eight B200 takes 1.9 % where one-sided pieces travel beside the products. On H100, whose products leave
-/// no SM to reductions, 17.5 % become 8.7.
+/// One-sided calls take a third of the time of the library's calls in small models: hidden sizes of 768 (GPT-2, Radford
+/// et al., 2019) and 1,024, 32 concurrent tokens in 16 bits, eight GPUs. If the calls are 15 % of the time with the
+/// library's choice, they are less than 5 % one-sided. In a training step with 128 tokens, whose kernels are short as
+/// well, their share halves. In steps with thousands of tokens calls are large: with hidden size 12,288 on eight B200,
+/// 15.8 % exposed communication becomes 1.9 % if one-sided pieces overlap with the GEMMs. On H100, whose GEMMs leave no
+/// SM to reductions, 17.5 % becomes 8.7 %.
 #[test]
-fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
+fn one_sided_calls_remove_most_overhead_of_small_models() {
     let host = fabric("hgx-h100", 1);
     let of = |hidden: u64| {
         let call = hidden * 32 * 2;
@@ -158,10 +157,10 @@ fn one_sided_calls_take_most_of_the_overhead_of_small_models() {
     assert!((0.14..0.18).contains(&library.exposed()) && pieces.exposed() < 0.05, "{library:?} {pieces:?}");
 }
 
-/// A NIC of 200 Gb/s gives a pair of GPUs some 23 GB/s and one of 100 Gb/s Ethernet some 11, far under NVLink: 25 and 12.5 GB/s less
-/// what headers of packets and messages cost.
+/// A pair of GPUs reaches about 23 GB/s over a NIC of 200 Gb/s and 11 GB/s over 100 Gb/s Ethernet, far less than over
+/// NVLink: 25 and 12.5 GB/s minus packet and message headers.
 #[test]
-fn networks_are_far_under_nvlink() {
+fn networks_are_far_slower_than_nvlink() {
     let pair = |nodes: u32, gpus: u32, network: Option<&str>| {
         let network = network.map(|text| text.parse().unwrap());
         let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), network, ..FabricRequest::of("dgx-a100") };
@@ -178,9 +177,10 @@ fn networks_are_far_under_nvlink() {
     assert!(nvlink > 8.0 * hdr, "{nvlink}");
 }
 
-/// One-sided transfers beat NCCL under a few hundred KiB and lose at hundreds of MB, where switches reduce for NCCL.
+/// One-sided transfers beat NCCL below a few hundred KiB and lose at hundreds of MB, where NCCL uses in-switch
+/// reduction.
 #[test]
-fn one_sided_calls_win_small_and_lose_large() {
+fn one_sided_calls_win_for_small_and_lose_for_large_messages() {
     for name in ["hgx-h100", "hgx-h200"] {
         let host = fabric(name, 1);
         let wins = |bytes: u64| {

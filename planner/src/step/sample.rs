@@ -1,8 +1,9 @@
-//! What is timed of a call that is large: parts of it, to which the rest adds in proportion.
+//! Sampling of large calls: smaller calls are timed and the rest is extrapolated linearly.
 //!
-//! Chunks do not grow without end, so from some size on a byte takes what all that follow take. Where buffers are cut into blocks of
-//! ranks that size grows with the ranks ([`TIMED_INSIDE`], [`TIMED_BETWEEN`]); where they stream through in chunks of one size
-//! ([`Algorithm::streams`](crate::algorithm::Algorithm::streams)) it does not ([`TIMED_STREAMING`]).
+//! Chunk sizes are bounded, so from some message size on the marginal time per byte is constant. Where buffers are cut
+//! into a block per rank, that size grows with the number of ranks ([`TIMED_INSIDE`], [`TIMED_BETWEEN`]). Where buffers
+//! stream in chunks of one size ([`Algorithm::streams`](crate::algorithm::Algorithm::streams)), it does not
+//! ([`TIMED_STREAMING`]).
 
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
@@ -10,36 +11,36 @@ use super::price::{LOOKED_AT, Simulated};
 use super::together::Planned;
 use crate::plan::PlanError;
 
-/// Bytes for each rank, inside of an NVLink domain, from which on to twice as many a byte takes what all that follow take: chunks
-/// are moved one like the other.
+/// Bytes per rank, inside an NVLink domain, from which the marginal time per byte is constant. Calls of this size and
+/// of twice the size are timed.
 const TIMED_INSIDE: u64 = 1 << 30;
 
-/// The same for all ranks of a group that leaves its domain, but no less than [`LOOKED_AT`] for each: of groups of many each
-/// chunk has many operations.
+/// Variant of [`TIMED_INSIDE`] for groups that leave their domain: total bytes over all ranks, but at least
+/// [`LOOKED_AT`] per rank. In large groups each chunk has many operations.
 const TIMED_BETWEEN: u64 = 1 << 30;
 
-/// The same of what streams among many. Trees over 2,048 hosts took 8.002, 13.446, 24.403, 46.316 and 90.142 ms for 128 MiB to 2 GiB:
-/// from the first two the last comes out 0.5 % short.
+/// Variant of [`TIMED_INSIDE`] for streaming algorithms in large groups: total bytes. Trees over 2,048 hosts: 2 GiB
+/// extrapolated from 128 and 256 MiB is 0.5 % short.
 pub(super) const TIMED_STREAMING: u64 = 128 << 20;
 
-/// What is timed of a call.
+/// Message sizes that are timed for a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sample {
-    /// A call of this size, which is its own or near it.
+    /// A call of this size, equal or close to the actual one.
     Whole(Bytes),
-    /// Calls of `before` and of `last` bytes for each of `ranks`; from the second up to `part` a byte takes what it takes from
-    /// the first to the second.
+    /// Calls of `before` and of `last` bytes per rank for `ranks` ranks. The marginal time between the two extrapolates
+    /// from `last` to `part` bytes per rank.
     Part { ranks: u64, before: u64, last: u64, part: u64 },
 }
 
 impl Sample {
-    /// The parts of a large call of many that streams; `None` where it is not that large.
+    /// Sample of a large streaming call in a large group; `None` if the call is not large enough.
     pub(super) fn of_stream(bytes: Bytes) -> Option<Self> {
         let (ranks, before) = (1, TIMED_STREAMING);
         (bytes.0 > 2 * before).then_some(Self::Part { ranks, before, last: 2 * before, part: bytes.0 })
     }
 
-    /// The largest size that is timed.
+    /// Returns the largest size that is timed.
     pub(super) fn last(&self) -> Bytes {
         match *self {
             Self::Whole(bytes) => bytes,
@@ -47,7 +48,7 @@ impl Sample {
         }
     }
 
-    /// What the call takes, from what `at` says of sizes that are timed.
+    /// Completion time of the call, given the time `at` of each sampled size.
     pub(super) fn time(&self, at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync) -> Result<Picos, PlanError> {
         match *self {
             Self::Whole(bytes) => at(bytes),
@@ -61,7 +62,7 @@ impl Sample {
     }
 }
 
-/// A part of a call, or a call of fewer ranks, and who is at it: a group, which tells the others, and how many there are.
+/// Cache key of a part of a call, or of a call of fewer ranks: the first group, the number of groups and the call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     pub group: Vec<NodeId>,
@@ -70,7 +71,7 @@ pub(super) struct Part {
 }
 
 impl Simulated<'_> {
-    /// What is timed for a call of so many bytes whose way is not known.
+    /// Returns the sample of a call whose strategy is not known yet.
     pub(super) fn sample(&self, group: &[NodeId], bytes: Bytes) -> Sample {
         let ranks = group.len() as u64;
         let part = bytes.0.div_ceil(ranks);
@@ -80,12 +81,12 @@ impl Simulated<'_> {
         match (part > last, leaves) {
             (true, _) => Sample::Part { ranks, before, last, part },
             (false, true) => Sample::Whole(Bytes(few_digits(part) * ranks)),
-            // Groups of a host stay as they are asked about.
+            // Sizes inside a domain are not rounded.
             (false, false) => Sample::Whole(bytes),
         }
     }
 
-    /// What all groups at once take for a large call that streams among many, by its parts; `None` of other calls.
+    /// Sampled completion time of a large streaming call with all groups concurrent; `None` for other calls.
     pub(super) fn streamed(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
         let streams = call.strategy.algorithm.streams(call.collective) && self.is_spread(groups.first()?);
         let sample = if streams { Sample::of_stream(call.bytes)? } else { return None };
@@ -96,17 +97,19 @@ impl Simulated<'_> {
         Some(sample.time(part))
     }
 
-    /// What all groups at once take for a call of which a part tells it; `None` of other calls.
+    /// Sampled or extrapolated completion time of a call with all groups concurrent; `None` if neither method applies.
     pub(super) fn told_in_part(&self, groups: &[Vec<NodeId>], call: &Planned) -> Option<Result<Picos, PlanError>> {
         self.streamed(groups, call).or_else(|| self.by_fewer(groups, call))
     }
 
-    /// What all groups at once take for a call that is done this way, worked out once.
+    /// Cached completion time of a call with all groups concurrent: sampled or extrapolated if possible, simulated
+    /// otherwise.
     pub(super) fn taken(&self, groups: &[Vec<NodeId>], call: &Planned) -> Result<Picos, PlanError> {
         self.told_in_part(groups, call).unwrap_or_else(|| self.part(groups, *call))
     }
 
-    /// What a part of a call takes, or a call of fewer ranks; those of one group that stands for all are those of it alone.
+    /// Cached completion time of a part of a call or of a call of fewer ranks, without extrapolation. If the first
+    /// group represents all, its time alone is used.
     pub(super) fn part(&self, groups: &[Vec<NodeId>], call: Planned) -> Result<Picos, PlanError> {
         let Some(first) = groups.first() else { return Ok(Picos::ZERO) };
         let Planned { collective, bytes, strategy } = call;
@@ -119,8 +122,8 @@ impl Simulated<'_> {
     }
 }
 
-/// A rank's part to seven binary digits, so that channels and chunks get equal parts and one stands for all: within 1 in 128
-/// of what was asked.
+/// Rounds a rank's bytes to seven significant bits, so that channels and chunks are equal and one represents all. The
+/// relative error is at most 1/128.
 fn few_digits(part: u64) -> u64 {
     let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
     ((part + unit / 2) / unit * unit).max(1)
@@ -131,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_digits_are_near() {
+    fn rounding_to_seven_bits_is_within_1_in_128() {
         for part in (1..5000).chain((0..1000).map(|i| 1_000_003 * i + 1)) {
             let rounded = few_digits(part);
             assert!(rounded.abs_diff(part) * 128 <= part, "{part} {rounded}");
@@ -139,9 +142,9 @@ mod tests {
         }
     }
 
-    /// A start and a time for each byte come out whole, whatever is timed of it.
+    /// An affine time (latency plus time per byte) is extrapolated exactly.
     #[test]
-    fn parts_add_up_where_bytes_take_equally_long() {
+    fn affine_times_are_extrapolated_exactly() {
         let takes = |bytes: Bytes| Ok(Picos(1_000_000 + 3 * bytes.0));
         for bytes in [1, 200 << 20, (256 << 20) + 1, 5 << 30].map(Bytes) {
             let sample = Sample::of_stream(bytes).unwrap_or(Sample::Whole(bytes));

@@ -1,12 +1,12 @@
-//! Degrees that nobody named: all that fit are estimated, and the best of them simulated, less those that cannot be faster than
-//! one that was (`least`).
+//! Search for the parallel degrees of a job that leaves them open: all layouts that fit are estimated, the best are
+//! simulated, and those whose lower bound exceeds the best time are skipped (`least`).
 //!
-//! Tried are tensor-parallel degrees up to the GPUs of a host that divide the heads, stages that divide the layers, each with the
-//! stretches of layers (`interleave`) that the estimate likes best, and experts among two, four, eight and more ranks, those that fill a host or
-//! a domain, and as many as there are, in parts by tensor-parallel ranks or whole. Sequences are divided
-//! between tensor-parallel ranks, which saves memory; of what is simulated, whole ones are, too, and with the best the next fewer and more
-//! stretches. Contexts are divided where parts stay long ([`LEAST_PART`]). What does not fit
-//! the memory is left out; where nothing fits, what comes nearest is taken.
+//! Searched are tensor-parallel degrees up to the GPUs of a host that divide the heads, pipeline degrees that divide
+//! the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees that
+//! are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel ranks
+//! or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and the best
+//! one with neighbouring numbers of model chunks. Contexts are split only as long as parts stay long ([`LEAST_PART`]).
+//! Layouts that do not fit the memory are left out; if none fits, the one that needs the least memory is used.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::Router;
@@ -20,23 +20,23 @@ use crate::job::{
     Collectives, Degrees, Experts, Footprint, JobError, Layout, Memories, Processes, Sequence, Training, footprint,
 };
 
-/// The most of a training job's, whose estimates lie closer together: calls hide behind kernels.
+/// Number of layouts that are simulated for a training job, where hidden communication brings estimates close together.
 const SIMULATED_TO_TRAIN: usize = 8;
 
-/// What takes so much longer than the best by estimate is not simulated: estimates are wrong by less than that (a test).
+/// Largest ratio to the best estimate at which a layout is simulated: estimates are more accurate than that (a test).
 const WORTH_A_LOOK: f64 = 1.6;
 
-/// Tokens that a rank keeps of a sequence at least where contexts are looked for: shorter sequences are trained whole.
+/// Smallest number of tokens per rank when sequences are split over context-parallel ranks.
 const LEAST_PART: u64 = 8192;
 
-/// More stretches of layers on a stage are not tried: each hands over as often again.
+/// Largest number of model chunks per stage; each adds as many pipeline transfers again.
 const MOST_STRETCHES: u32 = 10;
 
-/// So many of the best by estimate of layouts that fit; where none does, of what comes nearest. Less is better; of equals the
-/// smaller degrees come first.
+/// Returns the `most` layouts with the least estimates among those that fit; if none fits, the one that needs the least
+/// memory. Ties are broken by smaller degrees.
 ///
 /// # Errors
-/// What `estimate` says.
+/// Errors of `estimate`.
 pub(crate) fn shortlist<E: Ord + Copy>(
     most: usize,
     all: Vec<Layout>,
@@ -53,7 +53,7 @@ pub(crate) fn shortlist<E: Ord + Copy>(
         ranked.push((estimate(&layout)?, layout.degrees, layout));
     }
     ranked.sort_by_key(|&(estimate, degrees, _)| (estimate, degrees));
-    // Of layouts that differ in their stretches alone, the best stands for all.
+    // Of layouts that differ only in `interleave`, the best represents all.
     let mut taken: Vec<(E, Layout)> = Vec::with_capacity(most);
     for (estimate, degrees, layout) in ranked {
         let stages = |degrees: Degrees| Degrees { interleave: 1, ..degrees };
@@ -64,7 +64,7 @@ pub(crate) fn shortlist<E: Ord + Copy>(
     Ok(taken)
 }
 
-/// That nothing divides the job; `what` of it does not.
+/// Error for a job that no layout divides; `what` names its indivisible quantities.
 pub(crate) fn indivisible(place: &Place, ranks: usize, what: &str) -> JobError {
     JobError {
         place: place.clone(),
@@ -73,20 +73,20 @@ pub(crate) fn indivisible(place: &Place, ranks: usize, what: &str) -> JobError {
     }
 }
 
-/// Where jobs run.
+/// Machine on which jobs run.
 pub struct Machine<'a> {
     /// Routes of the fabric.
     pub router: &'a Router<'a>,
-    /// The device of each rank.
+    /// Device of each rank.
     pub ranks: &'a [NodeId],
-    /// What calls take.
+    /// Communication cost model.
     pub simulated: &'a Simulated<'a>,
-    /// How long kernels take.
+    /// Kernel efficiency.
     pub curve: Efficiency,
 }
 
 impl Machine<'_> {
-    /// The memory of the smallest GPU; `None` where one does not say.
+    /// Memory of the smallest GPU; `None` if a GPU does not state it.
     #[must_use]
     pub fn memory(&self) -> Option<Bytes> {
         let fabric = self.router.fabric();
@@ -97,13 +97,13 @@ impl Machine<'_> {
         self.ranks.iter().map(of).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
     }
 
-    /// Ranks of the first rank's NVLink domain.
+    /// Number of ranks in the first rank's NVLink domain.
     pub(crate) fn ranks_per_domain(&self) -> u32 {
         let domain = self.ranks.first().map(|&device| self.router.island_of(device));
         self.ranks.iter().filter(|&&device| Some(self.router.island_of(device)) == domain).count() as u32
     }
 
-    /// Ranks of the first rank's host.
+    /// Number of ranks on the first rank's host.
     fn ranks_per_host(&self) -> u32 {
         let fabric = self.router.fabric();
         let host = self.ranks.first().map(|&device| fabric.node(device).host);
@@ -111,10 +111,10 @@ impl Machine<'_> {
     }
 }
 
-/// A job's step, with the degrees that it names or the best that are found, and what it takes of a GPU's memory.
+/// Predicts the step of a job, with the degrees that it names or the best ones found, and its memory footprint per GPU.
 ///
 /// # Errors
-/// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+/// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
 pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
     let ranks = machine.ranks.len() as u32;
     if job.processes == Processes::Single && machine.ranks_per_host() < ranks {
@@ -128,19 +128,19 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
     }
 }
 
-/// The course of a step that [`best_step`] found.
+/// Returns the timeline of a step that [`best_step`] found.
 ///
 /// # Errors
-/// As [`best_step`].
+/// See [`best_step`].
 pub fn course_of_step(job: &Training, machine: &Machine<'_>, found: &Step) -> Result<Course, TimeError> {
     let speeds = machine.speeds_to_train(job)?;
     course(job, &found.layout, &speeds, &machine.curve, &machine.simulated.allowing(found.collectives))
 }
 
-/// The best of all divisions on GPUs with memory enough, whatever degrees the job names.
+/// Best step over all layouts with unlimited GPU memory, regardless of the degrees that the job names.
 ///
 /// # Errors
-/// As [`best_step`].
+/// See [`best_step`].
 pub fn unbounded_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footprint), TimeError> {
     searched(job, machine, Memories::UNLIMITED)
 }
@@ -156,13 +156,14 @@ fn timed(
         Ok(Step { collectives, ..step(job, layout, speeds, &machine.curve, &allowed)? })
     };
     let own = by(job.collectives)?;
-    // A call that is the fastest by itself may slow kernels beside it by more: who may do anything may do what the library does.
+    // The fastest strategy of a call may slow overlapping kernels more, so a job that allows any strategy also tries
+    // the library default.
     let kept = (job.collectives == Collectives::Any).then(|| by(Collectives::Library)).transpose()?;
     let faster = kept.filter(|kept| kept.time < own.time).unwrap_or(own);
     Ok((faster, footprint(job, layout)))
 }
 
-/// No more than the step of a layout takes.
+/// Lower bound on the step of a layout.
 fn least_step(job: &Training, machine: &Machine<'_>, speeds: &Speeds, layout: &Layout) -> Result<Picos, TimeError> {
     let allowed = machine.simulated.allowing(job.collectives);
     let least = LeastTimes::of(job, layout, |layout: &Layout, exchange| allowed.least(layout, exchange));
@@ -196,7 +197,7 @@ fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result
     };
     let mut best =
         best_of(None, promising(job, machine, &speeds, memories)?.into_iter().flat_map(with_whole).collect())?;
-    // The estimate is no judge of stretches.
+    // Estimates do not rank numbers of model chunks well.
     let mut before = None;
     while let Some((step, _)) = &best
         && before != Some(step.layout.degrees)
@@ -209,12 +210,12 @@ fn searched(job: &Training, machine: &Machine<'_>, memories: Memories) -> Result
     best.ok_or_else(|| indivisible(&job.places.parallel, ranks, what).into())
 }
 
-/// The same with sequences that tensor-parallel ranks keep whole.
+/// Variant of the degrees with sequence parallelism off; `None` if it is off already.
 fn of_whole_sequences(degrees: Degrees) -> Option<Degrees> {
     (degrees.sequence == Sequence::Divided).then_some(Degrees { sequence: Sequence::Whole, ..degrees })
 }
 
-/// The same with the next fewer stretches of layers on each stage, and the next more.
+/// Variants of the degrees with the next smaller and the next larger number of model chunks per stage.
 fn with_other_stretches(job: &Training, degrees: Degrees) -> Vec<Degrees> {
     let all: Vec<u32> = stretches(job, degrees).collect();
     let here = all.iter().position(|&one| one == degrees.interleave);
@@ -222,7 +223,7 @@ fn with_other_stretches(job: &Training, degrees: Degrees) -> Vec<Degrees> {
     near.filter_map(|at| all.get(at)).map(|&interleave| Degrees { interleave, ..degrees }).collect()
 }
 
-/// The best by estimate, of those that fit.
+/// Returns the layouts that fit with the least estimates.
 fn promising(
     job: &Training,
     machine: &Machine<'_>,
@@ -245,7 +246,7 @@ fn promising(
     Ok(found.into_iter().filter(is_worth).map(|(_, layout)| layout).collect())
 }
 
-/// Whether there is any division of a job among so many ranks, so many to a host.
+/// Returns true if the job can be divided among `ranks` ranks with `per_host` ranks per host.
 pub(super) fn divides(job: &Training, ranks: u32, per_host: u32) -> bool {
     degrees(job, ranks, per_host).any(|degrees| {
         let layout = Layout::new(job, ranks, degrees).ok();
@@ -253,7 +254,7 @@ pub(super) fn divides(job: &Training, ranks: u32, per_host: u32) -> bool {
     })
 }
 
-/// All that the model, the batch and the ranks divide by.
+/// Returns all layouts that the model, the batch and the ranks allow.
 fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let fill = [machine.ranks_per_host(), machine.ranks_per_domain()];
@@ -269,7 +270,7 @@ fn possible(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     found
 }
 
-/// How many stretches of layers a stage may have.
+/// Possible numbers of model chunks per stage.
 fn stretches(job: &Training, degrees: Degrees) -> impl Iterator<Item = u32> {
     let layers = (job.model.layers / u64::from(degrees.pipeline)) as u32;
     divisors(layers, if degrees.pipeline > 1 { MOST_STRETCHES } else { 1 })
@@ -279,7 +280,7 @@ fn divisors(of: u32, most: u32) -> impl Iterator<Item = u32> {
     (1..=most.min(of)).filter(move |by| of.is_multiple_of(*by))
 }
 
-/// All ways to go round so many ranks, so many to a host: without stretches, and experts on each.
+/// All degrees for `ranks` ranks with `per_host` per host, without interleaving and with one expert rank.
 fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = Degrees> {
     let layers = u32::try_from(job.model.layers).unwrap_or(u32::MAX);
     let contexts = u32::try_from(job.model.seq / LEAST_PART).unwrap_or(u32::MAX).max(1);
@@ -295,8 +296,8 @@ fn degrees(job: &Training, ranks: u32, per_host: u32) -> impl Iterator<Item = De
     })
 }
 
-/// With experts divided among two, four and so on, among those of a host and of a domain (`fill`), and as far as they go: in parts by
-/// tensor-parallel ranks, and whole where there are several of these.
+/// Adds expert degrees: powers of two, those that fill a host or a domain (`fill`), and the largest possible. Experts
+/// are split by tensor-parallel ranks, or whole as a second variant if there are several such ranks.
 fn with_experts(job: &Training, degrees: Degrees, fill: [u32; 2]) -> impl Iterator<Item = Degrees> {
     let all = u32::try_from(job.model.experts).unwrap_or(u32::MAX);
     let whole = (degrees.tensor > 1 && all > 0).then_some(Experts::Whole);
@@ -317,9 +318,10 @@ mod tests {
     use super::*;
     use crate::step::tests::{on, rails, read};
 
-    /// Long sequences are divided into parts of 8,192 tokens at least, shorter ones are not; experts go round all that have other tokens.
+    /// Contexts are split into parts of at least 8,192 tokens; shorter sequences are not split. Experts spread over all
+    /// ranks with other tokens.
     #[test]
-    fn contexts_and_experts_are_divided_as_far_as_they_go() {
+    fn context_and_expert_degrees_cover_their_range() {
         let fabric = rails(2);
         let found = |seq: u64, experts: u64| {
             let job = read(&format!(
@@ -337,9 +339,9 @@ mod tests {
         assert!(has(Degrees { expert: 4, ..one }) && has(Degrees { expert: 16, experts: Experts::Whole, ..one }));
     }
 
-    /// What is left out could not have been the best.
+    /// Layouts pruned by their lower bound could not have been the best.
     #[test]
-    fn searches_find_what_is_best_of_all_that_are_promising() {
+    fn pruned_search_finds_best_shortlisted_layout() {
         let fabric = rails(4);
         let left_out = on(&fabric, |machine| {
             let mut left_out = 0;

@@ -1,4 +1,5 @@
-//! Copies of the states over some of the ranks each: what that saves between hosts, and what it takes of memory and time.
+//! Hybrid sharding: states sharded within groups of ranks and replicated among them. Traffic between hosts, memory and
+//! time.
 
 use fabricast_topologies::fabric::Link;
 use fabricast_topologies::{Fabric, FabricRequest, LinkKind, NodeKind, load};
@@ -21,7 +22,7 @@ fn best(fabric: &Fabric, job: &Training) -> (Step, Footprint) {
 }
 
 #[test]
-fn a_copy_over_all_ranks_is_what_it_is_without_a_shard() {
+fn sharding_over_all_ranks_equals_no_shard() {
     let fabric = rails(2);
     for zero in 1..4 {
         let [all, plain] = ["shard = 16\n", ""].map(|shard| job(zero, &format!("{shard}parallel = {{ dp = 16 }}\n")));
@@ -29,7 +30,7 @@ fn a_copy_over_all_ranks_is_what_it_is_without_a_shard() {
     }
 }
 
-/// Calls within groups take so long, and those among them.
+/// Cost model with constant times for calls within and among sharding groups.
 struct Constant {
     within: Picos,
     among: Picos,
@@ -47,10 +48,10 @@ impl Tariff for Constant {
     }
 }
 
-/// Where calls are all that is waited for, gradients of all layers but one are added up among groups while the next layer is gathered
-/// and reduced; links that both need, and software that has one stream for both, leave one after the other.
+/// If all communication is exposed, the gradients of all layers but one are reduced among groups while the next layer
+/// is gathered and reduced. Shared links, or software with a single stream, serialize the two.
 #[test]
-fn rows_go_on_at_once_where_nothing_keeps_them() {
+fn streams_overlap_unless_links_are_shared() {
     let [within, among] = [400_000_000_000, 300_000_000_000].map(Picos);
     let of = |zero: u32, more: &str, meet: bool| {
         let job = job(zero, &format!("{more}shard = 4\nparallel = {{ dp = 64 }}\n"));
@@ -65,7 +66,7 @@ fn rows_go_on_at_once_where_nothing_keeps_them() {
         [of(3, "overlap = false\n", true).time; 2]
     );
     assert_eq!(of(1, "", false), of(1, "", true));
-    // Buckets of gradients, many of them: the shorter row ends one bucket after the longer.
+    // Many gradient buckets: the shorter stream ends one bucket after the longer.
     let whole = |meet| of(3, "accumulate = \"whole\"\nbucket_mb = 100\n", meet);
     let text = job(3, "accumulate = \"whole\"\nbucket_mb = 100\nshard = 4\nparallel = { dp = 64 }\n");
     let buckets: Vec<f64> = calls(&text, &whole(true).layout)
@@ -77,9 +78,9 @@ fn rows_go_on_at_once_where_nothing_keeps_them() {
     assert_eq!(whole(true).time - whole(false).time, Picos((buckets[0] as u64 - 1) * among.0));
 }
 
-/// Kernels are those of a whole layer, whoever adds up what.
+/// Kernels do not depend on the sharding group.
 #[test]
-fn kernels_are_the_same_whatever_the_shard() {
+fn kernels_do_not_depend_on_the_shard() {
     let of = |shard: u32| {
         let job = job(3, &format!("shard = {shard}\nparallel = {{ dp = 64 }}\n"));
         let layout = Layout::given(&job, 64).unwrap().unwrap();
@@ -89,9 +90,10 @@ fn kernels_are_the_same_whatever_the_shard() {
     assert_eq!(of(8), of(64));
 }
 
-/// Copies within a host leave the network to what is added up among hosts; those over two hosts do not, nor does PCIe leave its own.
+/// Sharding groups within a host leave the network to the reduction among hosts; groups over two hosts do not, and PCIe
+/// is shared in both cases.
 #[test]
-fn rows_meet_where_they_go_by_the_same_links() {
+fn link_sharing_follows_placement_of_shards() {
     let hosts = rails(4);
     let network = Some("rail,nics_per_node=2,nic=400Gb/s".parse().unwrap());
     let pcie = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("l40s-pcie") }).unwrap();
@@ -106,7 +108,7 @@ fn rows_meet_where_they_go_by_the_same_links() {
     }
 }
 
-/// Bytes that leave hosts in a step, without what frames them.
+/// Bytes that leave hosts in a step, without framing.
 fn leaves_hosts(fabric: &Fabric, job: &Training) -> f64 {
     on(fabric, |machine: &Machine<'_>| {
         let layout = Layout::given(job, machine.ranks.len() as u32).unwrap().unwrap();
@@ -123,10 +125,11 @@ fn leaves_hosts(fabric: &Fabric, job: &Training) -> f64 {
     })
 }
 
-/// What goes round all N ranks of H hosts passes each host's NICs once: (N - 1) / N of each layer's weights forward and backward, of its
-/// gradients, and of the words' twice. Spread over the GPUs of a host, each adds up its part of the gradients among H: 2 (H - 1) / H of all.
+/// A ring over all N ranks of H hosts passes each host's NICs once: (N - 1) / N of each layer's weights forward and
+/// backward, of its gradients, and of the embedding twice. Sharded over the GPUs of a host, each GPU reduces its part
+/// of the gradients among H hosts: 2 (H - 1) / H of all.
 #[test]
-fn copies_of_a_host_send_less_to_others() {
+fn sharding_within_hosts_reduces_network_traffic() {
     for (zero, passes, once) in [(3, 3.0, 2.0), (1, 2.0, 2.0)] {
         for hosts in [2, 4] {
             let fabric = rails(hosts);
@@ -152,9 +155,10 @@ fn copies_of_a_host_send_less_to_others() {
     }
 }
 
-/// Over one NIC of 100 Gb/s for eight GPUs, weights that stay in a host are worth their memory; the less the faster the network.
+/// With one 100 Gb/s NIC for eight GPUs, keeping weights inside the host is worth the memory; the gain falls with a
+/// faster network.
 #[test]
-fn copies_of_a_host_are_faster_over_slow_networks_and_hold_more() {
+fn sharding_within_hosts_trades_memory_for_time() {
     let gains = ["nics_per_node=1,nic=100Gb/s", "nics_per_node=8,nic=400Gb/s"].map(|network| {
         let network = Some(format!("rail,{network}").parse().unwrap());
         let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
@@ -167,9 +171,9 @@ fn copies_of_a_host_are_faster_over_slow_networks_and_hold_more() {
     assert!(gains[0] > 1.5 && gains[1] < gains[0], "{gains:?}");
 }
 
-/// Degrees that leave no groups of so many copies are not tried.
+/// Degrees for which sharding groups of this size do not divide the ranks are not tried.
 #[test]
-fn searches_keep_to_what_the_shard_divides() {
+fn search_respects_shard_divisibility() {
     let fabric = rails(2);
     for (shard, found) in [(8, true), (16, true), (3, false), (32, false)] {
         let job = job(3, &format!("shard = {shard}\nparallel = \"auto\"\n"));

@@ -1,21 +1,22 @@
-//! How much of their time kernels lose to a call that travels beside them.
+//! Slowdown of kernels by a call that overlaps with them.
 //!
-//! A channel of a call is a block of threads that holds a streaming multiprocessor (SM) while the call runs; copy engines hold none.
-//! Kernels bound by operations lose the SMs that are held, those that stream the bytes that the call reads and writes in the same
-//! memory, and what it takes to start them loses nothing.
+//! A channel of a call is a thread block that occupies a streaming multiprocessor (SM) while the call runs; copy
+//! engines occupy none. Compute-bound kernels lose the occupied SMs, and memory-bound kernels lose the bandwidth for
+//! the bytes that the call reads and writes in the same memory. The fixed launch time of kernels is not slowed.
 //!
 //! ```text
-//! lost = Σ over kernels of share of time × { bound by operations   call × (channels / SMs + tail)
-//!                                            stream                bytes of the call / (memory × bandwidth) }   ≤ call
+//! lost = Σ over kernels of share of time × { compute-bound   call × (channels / SMs + tail)
+//!                                            memory-bound    bytes of the call / (memory × bandwidth) }   ≤ call
 //! ```
 //!
-//! The tail is what products lose beyond the SMs that are held, where there are any and the call stays in an NVLink domain
-//! ([`Blocks`], [`Reach`]): those of cuBLAS for Hopper are a block for each SM, each with its tiles from the start, so that tiles of
-//! SMs that are held wait for a second wave (github.com/pytorch/pytorch, issue 143988; forums.developer.nvidia.com, 337991), unless
-//! they are told to leave SMs alone (pull request 147966). Streams lose more than told here: a copy of 1 GiB on H200 lost 0.14 to
-//! 0.50 of the same calls, of which their bytes are 0.05 to 0.21.
+//! The tail is a slowdown of GEMMs beyond the occupied SMs, for calls with channels inside an NVLink domain
+//! ([`Blocks`], [`Reach`]). cuBLAS kernels for Hopper run one thread block per SM with a static assignment of tiles, so
+//! tiles of occupied SMs wait for a second wave (github.com/pytorch/pytorch, issue 143988; forums.developer.nvidia.com,
+//! 337991), unless the GEMM is limited to fewer SMs (pull request 147966). Memory-bound kernels are slowed more than
+//! predicted here: measured 0.14 to 0.50 of the call for a copy of 1 GiB on H200, predicted 0.05 to 0.21.
 //!
-//! So a call beside kernels never costs more than one that is waited for: either it travels or they run, at least.
+//! An overlapped call never costs more than an exposed one: at any time either the call or the kernels progress at full
+//! speed.
 
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bytes, Picos};
@@ -26,31 +27,31 @@ use super::price::Exchange;
 use super::speeds::Speeds;
 use crate::strategy::Strategy;
 
-/// How far a call goes.
+/// Extent of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// It stays in an NVLink domain.
+    /// Within an NVLink domain.
     #[default]
     Inside,
     /// Through PCIe or a network.
     Beyond,
 }
 
-/// What a call holds of each of its GPUs while it runs.
+/// Resources that a call uses on each of its GPUs while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// How far it goes.
+    /// Extent of the call.
     pub reach: Reach,
-    /// SMs: one a channel.
+    /// Number of SMs: one per channel.
     pub sms: u32,
-    /// What it reads and writes of the GPU's memory.
+    /// Bytes that it reads from and writes to the GPU's memory.
     pub memory: Bytes,
 }
 
 impl Claim {
-    /// That of a call done this way among so many ranks. A byte that comes in through a FIFO is written there by its sender and
-    /// read, and either written to its place or added to what is read there (nccl/src/device/prims_simple.h); copy engines and
-    /// one-sided stores read it once and write it once.
+    /// Computes the usage of a call with a strategy among `ranks` ranks. A byte that arrives through a FIFO is written
+    /// there by its sender, read, and written to its destination or added to the value there
+    /// (nccl/src/device/prims_simple.h). Copy engines and one-sided stores read it once and write it once.
     #[must_use]
     pub fn of(strategy: &Strategy, exchange: &Exchange, ranks: u32, reach: Reach) -> Self {
         let (sms, accesses) = match strategy.protocol {
@@ -63,30 +64,28 @@ impl Claim {
     }
 }
 
-/// How blocks of a generation's products come to SMs.
+/// Scheduling of a GPU generation's GEMM thread blocks on SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocks {
-    /// Each to the next that comes free: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one (CUTLASS,
-    /// "Blackwell Cluster Launch Control").
+    /// Dynamic, to the next free SM: Ampere and before, and Blackwell, whose SMs fetch another tile when they end one
+    /// (CUTLASS, "Blackwell Cluster Launch Control").
     #[default]
     AsSmsComeFree,
-    /// One for each SM, which stays until the product ends: Hopper.
+    /// Persistent, one block per SM until the GEMM ends: Hopper.
     OneForEachSm,
 }
 
-/// What products of one block for each SM lose of a call beside them, beyond the share of SMs that it holds: the median of 45 figures
-/// of two H200 (`planner/data/h200-steps/overlap.py` and `.jsonl`, five products, three sizes of all-reduce, 4, 16 and 24 channels),
-/// 0.1804. It is the same with few channels: 0.193, 0.177 and 0.174. Products of 0.06 to 0.2 ms lose 0.17 to 0.18 in the median, one
-/// of 0.3 ms 0.05, one of 1.5 ms 0.16; one of 11 ms up to a tenth of itself, several times a short call, which is told as no more
-/// than the call.
+/// Slowdown of persistent GEMMs by an overlapping call, beyond the share of SMs that it occupies, as a fraction of the
+/// call. Median of 45 measurements on two H200, 0.1804 (`planner/data/h200-steps/overlap.py` and `.jsonl`: five GEMMs,
+/// three sizes of all-reduce, 4, 16 and 24 channels). It hardly depends on the number of channels.
 ///
-/// It is charged where it was measured, beside calls inside an NVLink domain. Of calls through a network nothing was measured;
-/// charged there too, Llama 3 on twice the GPUs loses 12 % of each, without it 9 %, where 7 were published (its times are nearer
-/// with it: −10.4 and −4.9 % instead of −10.8 and −9.0 %).
+/// It applies only to calls inside an NVLink domain, where it was measured. Network calls were not measured; with the
+/// tail on them as well, Llama 3 loses 12 % per GPU on twice the GPUs instead of 9 % (published 7 %), although step
+/// times are nearer to the published ones.
 const TAIL: f64 = 0.18;
 
 impl Blocks {
-    /// Those of a compute capability, major × 10 + minor.
+    /// Returns the scheduling for a compute capability, as major × 10 + minor.
     pub(super) fn of(capability: u32) -> Self {
         match capability {
             90..100 => Self::OneForEachSm,
@@ -94,7 +93,7 @@ impl Blocks {
         }
     }
 
-    /// What products lose of a call beyond the SMs that it holds, over 0 to 1.
+    /// Slowdown of GEMMs beyond the occupied SMs, as a fraction of the call, 0 to 1.
     fn tail(self, claim: Claim) -> f64 {
         match (self, claim.reach) {
             (Self::OneForEachSm, Reach::Inside) if claim.sms > 0 => TAIL,
@@ -103,16 +102,16 @@ impl Blocks {
     }
 }
 
-/// A call that travels beside kernels, and what they lose by it if it does so from its begin to its end.
+/// Call that overlaps with kernels, and their slowdown if it overlaps from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beside {
     pub call: Picos,
-    /// No more than `call`.
+    /// At most `call`.
     pub lost: Picos,
 }
 
 impl Beside {
-    /// A call that takes `call` beside these kernels, any of which may run when it begins.
+    /// Creates a call of duration `call` that overlaps with these kernels, any of which may run when it starts.
     pub(super) fn of(call: Picos, claim: Claim, kernels: &[Kernel], curve: &Efficiency, speeds: &Speeds) -> Self {
         let held = speeds.sms.map_or(0.0, |sms| f64::from(claim.sms) / f64::from(sms.max(1)));
         let channels = Picos((call.0 as f64 * (held + speeds.blocks.tail(claim)).min(1.0)) as u64);
@@ -132,7 +131,7 @@ impl Beside {
         Self { call, lost: Picos((lost / all.max(1)) as u64).min(call) }
     }
 
-    /// So many of it, one after the other.
+    /// Returns `n` such calls in sequence.
     pub(super) fn times(self, n: u64) -> Self {
         Self { call: super::times(self.call, n), lost: super::times(self.lost, n) }
     }
@@ -141,31 +140,31 @@ impl Beside {
         Self { call: self.call + other.call, lost: self.lost + other.lost }
     }
 
-    /// Both at once, each on links of its own.
+    /// Combines two concurrent calls on different links.
     pub(super) fn at_once(self, other: Self) -> Self {
         let call = self.call.max(other.call);
         Self { call, lost: (self.lost + other.lost).min(call) }
     }
 
-    /// What is lost where so much of it is beside them.
+    /// Slowdown if only a part of the call, `call` long, overlaps.
     pub(super) fn part(self, call: Picos) -> Picos {
         let lost = u128::from(self.lost.0) * u128::from(call.0.min(self.call.0)) / u128::from(self.call.0.max(1));
         Picos(lost as u64)
     }
 
-    /// The part that kernels lose where they are but a part of what is done beside it.
+    /// Scales the slowdown to the share of kernels in the overlapped work.
     pub(super) fn of_part(self, kernels: Picos, whole: Picos) -> Self {
         let lost = u128::from(self.lost.0) * u128::from(kernels.0.min(whole.0)) / u128::from(whole.0.max(1));
         Self { lost: Picos(lost as u64), ..self }
     }
 
-    /// What work beside it loses, and how long it is waited for after that.
+    /// Slowdown of `work` that overlaps with the call, and the exposed rest of the call.
     pub(super) fn work(self, work: Picos) -> (Picos, Picos) {
         let Self { call, lost } = self;
         if work + lost >= call {
             return (lost, Picos::ZERO);
         }
-        // It ends first; then less than all of the call was beside it.
+        // The work ends first, so only a part of the call overlapped.
         let own = u128::from(work.0) * u128::from(lost.0) / u128::from((call - lost).0.max(1));
         let own = Picos(own as u64).min(call - work);
         (own, call - work - own)
@@ -205,7 +204,7 @@ mod tests {
         Claim { reach: Reach::Inside, sms, memory: Bytes(memory) }
     }
 
-    /// A product of so many picoseconds, and a stream.
+    /// GEMM of the given time in picoseconds, and a streaming kernel.
     fn product(time: u64) -> Kernel {
         Kernel { kind: Kind::Product, flops: Flops(u128::from(time)), bytes: Bytes(0) }
     }
@@ -215,21 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn products_lose_the_sms_that_are_held() {
+    fn gemms_lose_the_occupied_sms() {
         let lost = |sms, start| {
             let curve = Efficiency { start: Picos(start), ..CURVE };
             Beside::of(Picos(1000), claim(sms, 0), &[product(500), stream(500)], &curve, &SPEEDS).lost.0
         };
         assert_eq!([lost(0, 0), lost(20, 0), lost(100, 0), lost(200, 0)], [0, 100, 500, 500]);
-        // Half of the time kernels start.
+        // Half of the time is kernel launch.
         assert_eq!(lost(20, 500), 50);
         let unknown = Speeds { sms: None, ..SPEEDS };
         assert_eq!(Beside::of(Picos(1000), claim(20, 50), &[product(500)], &CURVE, &unknown).lost, Picos::ZERO);
     }
 
-    /// What products lost of calls beside them beyond the SMs held, in the median, is the figure.
+    /// The constant is the measured median slowdown of GEMMs beyond the occupied SMs.
     #[test]
-    fn the_tail_is_the_median_of_what_was_measured() {
+    fn tail_matches_measured_median() {
         let number = |line: &str, key: &str| -> f64 {
             let (_, rest) = line.split_once(&format!("\"{key}\": ")).unwrap();
             rest.split([',', '}']).next().unwrap().parse().unwrap()
@@ -240,7 +239,7 @@ mod tests {
             .filter(|line| line.contains("\"kernel\": \"product"))
             .map(|line| {
                 let (_, rest) = line.split_once("max_ctas ").unwrap();
-                // NCCL's own choice between two GPUs of NVLink.
+                // NCCL's own choice between two GPUs on NVLink.
                 let channels = match rest.split('"').next().unwrap() {
                     "0" => 24.0,
                     given => given.parse().unwrap(),
@@ -256,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_one_for_each_sm_on_hopper() {
+    fn gemm_blocks_are_persistent_on_hopper() {
         let of = |capabilities: &[u32]| -> Vec<Blocks> { capabilities.iter().map(|&one| Blocks::of(one)).collect() };
         assert_eq!(of(&[0, 70, 80, 89, 100, 103, 120, 942]), [Blocks::AsSmsComeFree; 8]);
         assert_eq!(of(&[90]), [Blocks::OneForEachSm]);
     }
 
     #[test]
-    fn products_of_a_block_for_each_sm_lose_a_tail_to_any_channel() {
+    fn persistent_gemms_lose_a_tail_to_any_channel() {
         let hopper = Speeds { blocks: Blocks::OneForEachSm, ..SPEEDS };
         let lost = |sms, kernels: &[Kernel]| Beside::of(Picos(1000), claim(sms, 0), kernels, &CURVE, &hopper).lost.0;
         let [none, one, some, most, all] = [0, 1, 20, 90, 100].map(|sms| lost(sms, &[product(500)]));
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_engines_hold_no_sms_and_streams_lose_bytes() {
+    fn copy_engines_occupy_no_sms_and_streams_lose_bandwidth() {
         let of = |protocol| {
             let strategy = Strategy { algorithm: Algorithm::Ring, protocol, channels: 24, threads: None, chunk: None };
             let exchange =
@@ -293,9 +292,10 @@ mod tests {
     }
 
     proptest! {
-        /// Waiting for a call and then working is never faster; less of a call is never slower; what is lost and waited for is told whole.
+        /// An overlapped call never costs more than an exposed one, a shorter call never costs more, and slowdown and
+        /// exposed time add up.
         #[test]
-        fn a_call_beside_work_costs_no_more_than_itself(
+        fn overlapped_call_costs_no_more_than_itself(
             products in prop::collection::vec(1u64..5_000, 1..5), streams in prop::collection::vec(1u64..5_000, 0..5),
             sms in 0u32..200, memory in 0u64..100_000, call in 0u64..100_000, less in 0u64..100_000, work in 0u64..200_000,
             blocks in prop::sample::select(vec![Blocks::AsSmsComeFree, Blocks::OneForEachSm]),

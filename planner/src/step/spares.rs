@@ -1,8 +1,9 @@
-//! Which GPUs of a machine are at work: all, or as many as a job that looks for its division can be divided among.
+//! Selection of the GPUs that a job uses: all of them, or as many as a job with open degrees can be divided among.
 //!
-//! Racks have 72 GPUs, and jobs powers of two: nothing divides 512 sequences and 80 layers among 72. People leave eight of each rack
-//! out then (`placement = "0-63,72-135"`), and so does `parallel = "auto"`: it takes as many GPUs as there is a division for, as many of each
-//! NVLink domain that it takes any of, and where a domain is of several hosts whole ones. Who names degrees or a placement has what is named.
+//! Racks have 72 GPUs and jobs use powers of two: 512 sequences and 80 layers do not divide among 72. Users leave eight
+//! GPUs of each rack idle then (`placement = "0-63,72-135"`), and `parallel = "auto"` does the same. It uses the
+//! largest divisible number of GPUs, the same number in each NVLink domain that it uses, and whole hosts in domains of
+//! several hosts. Explicit degrees or placements are used as given.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,17 +15,18 @@ use rustc_hash::FxHashSet;
 use super::search::divides;
 use crate::job::{Job, JobError, Parallel, Placement, Processes, Training};
 
-/// The device of each rank of a job on a fabric: as it is placed ([`Job::ranks_on`]), less spares.
+/// Returns the device of each rank of a job on a fabric, according to its placement ([`Job::ranks_on`]), without idle
+/// GPUs.
 ///
 /// # Errors
-/// [`JobError`] at `placement`, where that is of other GPUs.
+/// [`JobError`] at `placement` if it names GPUs that the fabric does not have.
 pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId]>, JobError> {
     let all = job.ranks_on(fabric)?;
     let searched = match job {
         Job::Training(job) if job.parallel == Parallel::Auto && job.processes == Processes::PerGpu => job,
         _ => return Ok(all),
     };
-    // (Those that somebody placed are named, one by one or in turns.)
+    // (An explicit placement lists its GPUs.)
     if searched.placement != Placement::Block {
         return Ok(all);
     }
@@ -38,7 +40,7 @@ pub fn ranks_at_work<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeI
     Ok(most.map_or(all, Cow::Owned))
 }
 
-/// The next larger batch that divides among so many GPUs of a fabric, up to an eighth more; `None` where there is none.
+/// Returns the next larger batch that divides among these GPUs, up to an eighth more; `None` if there is none.
 pub(crate) fn batch_for(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Option<u64> {
     let per_host = fabric.most_on_a_host(ranks);
     let mut larger = job.clone();
@@ -49,21 +51,21 @@ pub(crate) fn batch_for(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Op
     })
 }
 
-/// How many batches are looked at.
+/// Largest number of batch sizes that are examined.
 const MOST_BATCHES: u64 = 1024;
 
-/// Some of the GPUs of a machine: so many of each of so many NVLink domains.
+/// Subset of the GPUs of a machine: `each` GPUs in each of `domains` NVLink domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     domains: usize,
     each: usize,
 }
 
-/// What can be taken of a machine.
+/// Subsets of the GPUs of a machine.
 struct Shares<'a> {
-    /// All devices, in the order of their ranks.
+    /// All devices, in rank order.
     all: &'a [NodeId],
-    /// Of each domain its hosts, the fullest first, with their GPUs.
+    /// Hosts of each domain with their GPUs, the fullest host first.
     domains: Vec<Vec<Vec<NodeId>>>,
 }
 
@@ -79,14 +81,15 @@ impl<'a> Shares<'a> {
         Self { all, domains: domains.map(of_domain).collect() }
     }
 
-    /// GPUs that are taken of a domain: of one host any number, of several whole ones, as full as the fullest.
+    /// Possible numbers of GPUs in a domain: any number within one host; whole hosts, as full as the fullest, with
+    /// several.
     fn numbers(domain: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
         let full = domain.first().map_or(0, Vec::len);
         let whole = domain.iter().take_while(move |host| host.len() == full).count();
         (1..full).chain((1..=whole).map(move |hosts| hosts * full))
     }
 
-    /// All of them, those with the most GPUs first, and of as many GPUs those of fewer domains.
+    /// Returns the subsets, largest first; of equal size only the one with fewest domains.
     fn largest_first(&self) -> impl Iterator<Item = Share> {
         let mut having: BTreeMap<usize, usize> = BTreeMap::new();
         for domain in &self.domains {
@@ -99,7 +102,7 @@ impl<'a> Shares<'a> {
         shares.into_iter()
     }
 
-    /// The GPUs of one, of the first domains that have so many.
+    /// Returns the GPUs of a subset, from the first domains that have enough.
     fn devices(&self, share: Share) -> Vec<NodeId> {
         let have = self.domains.iter().filter(|domain| Self::numbers(domain).any(|each| each == share.each));
         let taken: FxHashSet<NodeId> =
@@ -115,7 +118,7 @@ mod tests {
     use super::*;
     use crate::step::tests::read;
 
-    /// Numbers of the GPUs of a job of 80 layers and so many sequences, and other lines.
+    /// Indices of the GPUs used by a job with 80 layers, `batch` sequences and extra lines.
     fn at_work(preset: &str, nodes: u32, batch: u32, lines: &str) -> Vec<usize> {
         let fabric = load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(preset) }).unwrap();
         let job = read(&format!(
@@ -127,19 +130,19 @@ mod tests {
     }
 
     #[test]
-    fn searches_leave_out_what_nothing_divides() {
+    fn auto_layout_leaves_indivisible_gpus_idle() {
         let auto = "parallel = \"auto\"";
         assert_eq!(at_work("gb200-nvl72", 18, 512, auto), (0..64).collect::<Vec<_>>());
         assert_eq!(at_work("gb200-nvl72", 36, 512, auto), (0..64).chain(72..136).collect::<Vec<_>>());
-        // Nine hundred sequences go round nine.
+        // Nine hundred sequences divide among nine hosts.
         assert_eq!(at_work("gb200-nvl72", 18, 900, auto).len(), 72);
         assert_eq!(at_work("hgx-h100", 4, 512, auto).len(), 32);
         assert_eq!(at_work("gb200-nvl72", 18, 512, "parallel = { tp = 8 }").len(), 72);
     }
 
-    /// A GPU of the first of nine hosts has failed: the other eight are at work, whichever host it is.
+    /// If one GPU of nine hosts has failed, the job uses the other eight hosts.
     #[test]
-    fn hosts_that_lost_a_gpu_are_left_out() {
+    fn hosts_with_a_failed_gpu_are_left_idle() {
         let given = load(&FabricRequest { nodes: Some(9), ..FabricRequest::of("hgx-h100") }).unwrap();
         let job = Job::Training(read(
             "name = \"j\"\nglobal_batch = 512\nparallel = \"auto\"\n\
@@ -153,10 +156,10 @@ mod tests {
         }
     }
 
-    /// Hosts of six GPUs give four each where nothing divides among more, those that lost one as many as the others have, and a few whole
-    /// hosts do what many would in part.
+    /// Hosts of six GPUs provide four each if nothing larger divides; hosts that lost a GPU provide as many as the
+    /// others; few whole hosts are preferred to parts of many.
     #[test]
-    fn hosts_give_as_many_each() {
+    fn all_hosts_provide_equally_many_gpus() {
         let by_host = |preset: &str, (nodes, gpus): (u32, u32), failed: &[&str], batch: u32, layers: u32| {
             let request = FabricRequest { nodes: Some(nodes), gpus: Some(gpus), ..FabricRequest::of(preset) };
             let fabric = failed.iter().fold(load(&request).unwrap(), |left, name| left.without(name).unwrap());

@@ -1,4 +1,4 @@
-//! What a GPU does at most: its peaks at the precision of a job, and its memory's bandwidth.
+//! Peak rates of a GPU: operations per second at the precision of a job, and memory bandwidth.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric};
@@ -6,38 +6,39 @@ use fabricast_topologies::{Bandwidth, Fabric};
 use super::slowing::Blocks;
 use crate::job::{FlashKernel, JobError, Places, Precision};
 
-/// Compute capability × 10 of Blackwell Ultra.
+/// Compute capability of Blackwell Ultra, as major × 10 + minor.
 const ULTRA: u32 = 103;
 
-/// What a GPU does at most.
+/// Peak rates of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speeds {
-    /// Operations of matrix units a second, in the precision of products.
+    /// Matrix operations per second at the precision of GEMMs.
     pub flops_per_s: f64,
-    /// Of those that keep 16 bits where products have 8.
+    /// Matrix operations per second of GEMMs that stay in 16 bits when others use 8.
     pub wide_flops_per_s: f64,
-    /// Of those in 8 bits whose sums are kept exact.
+    /// Matrix operations per second of 8-bit GEMMs with exact accumulation.
     pub exact_flops_per_s: f64,
-    /// What FlashAttention-2 reaches of what the newest attention does.
+    /// Speed of FlashAttention-2 relative to the newest attention kernel.
     pub second_flash: f64,
-    /// Of its memory.
+    /// Memory bandwidth.
     pub memory: Bandwidth,
-    /// Streaming multiprocessors; `None` where the fabric does not say: kernels are not slowed by calls beside them then.
+    /// Number of streaming multiprocessors. `None` if the fabric does not state it; calls then do not slow kernels.
     pub sms: Option<u32>,
-    /// How the blocks of its products come to them.
+    /// Scheduling of GEMM thread blocks on SMs.
     pub blocks: Blocks,
-    /// How fast it reads, and writes beside, what its job keeps elsewhere; `None`: all is in its own memory.
+    /// Bandwidth to offloaded state, for reads and for concurrent writes; `None` if everything is in the GPU's own
+    /// memory.
     pub elsewhere: Option<Bandwidth>,
 }
 
 impl Speeds {
-    /// Those of a fabric's slowest GPU at the precision of a job, which stands at these places and keeps all in its own memory. Data
-    /// sheets give 16-bit peaks; units for 8 bits, where there are any, do twice as much (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), for 4 bits four
-    /// times, of B300 and GB300 six times as much (NVIDIA GB200 and GB300 NVL72 data sheets, dense), for 32 bits (TF32, xf32) half, before them (V100) an
-    /// eighth.
+    /// Returns the rates of a fabric's slowest GPU at a precision, with everything in its own memory. Data sheets state
+    /// 16-bit peaks. 8-bit units are twice as fast (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), 4-bit units
+    /// four times, on B300 and GB300 six times (NVIDIA GB200 and GB300 NVL72 data sheets, dense), 32 bits half as fast
+    /// (TF32, xf32), an eighth before these (V100). `places` locates the job's keys for errors.
     ///
     /// # Errors
-    /// [`JobError`] at the precision: a figure that the fabric does not state, or no units for it.
+    /// [`JobError`] at the precision: the fabric does not state a figure, or the GPU has no units for the precision.
     pub fn of(fabric: &Fabric, precision: Precision, places: &Places) -> Result<Self, JobError> {
         let mut slowest: Option<Self> = None;
         for &gpu in fabric.gpus() {
@@ -56,7 +57,8 @@ impl Speeds {
             let Some(memory) = figures.memory_bandwidth else { return refuse("states no memory_bandwidth") };
             let capability = figures.compute_capability.unwrap_or(0);
             let factor = match precision {
-                // Tensor cores take bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Tensor Cores").
+                // Tensor cores support bf16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Tensor
+                // Cores").
                 Precision::Bf16 if (1..80).contains(&capability) => {
                     return refuse("has no units for bf16: expected precision = \"fp16\"");
                 }
@@ -105,7 +107,8 @@ impl Speeds {
         slowest.ok_or_else(|| JobError::at(&places.job, format!("fabric `{}` has no GPU", fabric.name())))
     }
 
-    /// What a kernel of attention reaches of what the newest does: the first is half as fast as the second (arXiv 2307.08691, abstract).
+    /// Speed of an attention kernel relative to the newest: the first FlashAttention is half as fast as the second
+    /// (arXiv 2307.08691, abstract).
     pub(super) fn of_newest(&self, kernel: FlashKernel) -> f64 {
         match kernel {
             FlashKernel::Newest => 1.0,
@@ -115,24 +118,27 @@ impl Speeds {
     }
 }
 
-/// From here on a compute capability is a gfx number of AMD's.
+/// Smallest value of `compute_capability` that is an AMD gfx number.
 const FIRST_GFX: u32 = 600;
 
-/// True for GPUs with units for 8-bit floating point: NVIDIA's from compute capability 8.9 on, AMD's CDNA 3 and 4 (gfx940 to gfx950)
-/// and RDNA 4 (gfx1200). (CUDA C++ Programming Guide, "Tensor Cores"; AMD, "Instruction Set Architecture" of CDNA 3 and RDNA 4.)
+/// Returns true for GPUs with units for 8-bit floating point: NVIDIA from compute capability 8.9 on, AMD CDNA 3 and 4
+/// (gfx940 to gfx950) and RDNA 4 (gfx1200). (CUDA C++ Programming Guide, "Tensor Cores"; AMD, "Instruction Set
+/// Architecture" of CDNA 3 and RDNA 4.)
 fn has_fp8(capability: u32) -> bool {
     (89..FIRST_GFX).contains(&capability) || (940..1000).contains(&capability) || capability >= 1200
 }
 
-/// What FlashAttention-2 reaches of what the newest attention does: it is that on Ampere; on Hopper, whose units it does not know, it
-/// reaches 35 % of the peak (Shah et al., arXiv 2407.08608, abstract), where the curve's cuDNN reaches 54 with many keys.
+/// Speed of FlashAttention-2 relative to the newest attention kernel. On Ampere it is the newest. On Hopper, whose new
+/// units it does not use, it reaches 35 % of the peak (Shah et al., arXiv 2407.08608, abstract), where the curve's
+/// cuDNN reaches 54 % with many keys.
 fn second_flash(capability: u32) -> f64 {
     if capability < 90 { 1.0 } else { 0.65 }
 }
 
-/// What exact sums leave of the rate of 8-bit products: Hopper's matrix units sum short, and exact sums are added up beside them.
-/// `torch._scaled_mm` on H100 with and without `use_fast_accum`, five shapes of published runs, held for ten seconds: 0.90 to 0.95, 0.93
-/// in the mean (`planner/data/h200-steps/shares-h100.jsonl`). Matrix units of other generations sum exactly.
+/// Rate of 8-bit GEMMs with exact accumulation relative to the default: Hopper's matrix units accumulate with reduced
+/// precision, and exact sums need additional instructions. `torch._scaled_mm` on H100 with and without
+/// `use_fast_accum`, five shapes of published runs: 0.90 to 0.95, mean 0.93
+/// (`planner/data/h200-steps/shares-h100.jsonl`). Matrix units of other generations accumulate exactly.
 fn exact(precision: Precision, capability: u32) -> f64 {
     match (precision, capability) {
         (Precision::Fp8, 90..100) => 0.93,
@@ -150,9 +156,9 @@ mod tests {
         Speeds::of(&preset::load(name).unwrap(), precision, &Places::default())
     }
 
-    /// Dense NVFP4 of the data sheets: 10 petaFLOP/s of a GB200's GPU, 9 of a B200, 15 of a GB300's, 13.5 of a B300.
+    /// Dense NVFP4 peaks of the data sheets: 10 Pflop/s per GB200 GPU, 9 per B200, 15 per GB300 GPU, 13.5 per B300.
     #[test]
-    fn products_of_four_bits_are_those_of_the_data_sheets() {
+    fn nvfp4_peaks_match_data_sheets() {
         for (name, petaflops) in [("gb200-nvl72", 10.0), ("hgx-b200", 9.0), ("gb300-nvl72", 15.0), ("hgx-b300", 13.5)] {
             let found = of(name, Precision::Nvfp4).unwrap().flops_per_s / 1e15;
             assert!((found / petaflops - 1.0).abs() < 0.02, "{name}: {found}");
@@ -162,9 +168,9 @@ mod tests {
         );
     }
 
-    /// AMD's gfx numbers are larger than NVIDIA's compute capabilities, and no such thing.
+    /// AMD's gfx numbers are larger than NVIDIA's compute capabilities and are not comparable with them.
     #[test]
-    fn four_bits_are_refused_with_the_gpu_and_what_it_has() {
+    fn nvfp4_error_names_gpu_and_supported_precision() {
         for (name, gpu, expected) in [
             ("hgx-h100", "gpu0 (H100", "\"fp8\""),
             ("mi300x", "gpu0 (", "\"fp8\""),
@@ -176,7 +182,7 @@ mod tests {
         assert!(of("mi300x", Precision::Fp8).is_ok() && of("hgx-b200", Precision::Nvfp4).is_ok());
     }
 
-    /// On Ampere the second is the newest; the first is half of the second everywhere.
+    /// On Ampere the second kernel is the newest; the first is half as fast as the second everywhere.
     #[test]
     fn older_attention_is_slower() {
         let kernels = [FlashKernel::Newest, FlashKernel::Second, FlashKernel::First];
@@ -185,7 +191,7 @@ mod tests {
         }
     }
 
-    /// As measured, on Hopper alone, and of 8 bits alone.
+    /// The factor is as measured, and applies only on Hopper and only to 8 bits.
     #[test]
     fn exact_sums_of_eight_bits_cost_hopper() {
         let lines = include_str!("../../data/h200-steps/shares-h100.jsonl").lines();

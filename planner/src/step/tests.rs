@@ -1,4 +1,4 @@
-//! Steps against what was measured, against closed forms, and against what is known of scaling.
+//! Steps against measurements, closed forms and known scaling behaviour.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -21,13 +21,13 @@ pub(super) fn fabric(name: &str, nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), ..FabricRequest::of(name) }).unwrap()
 }
 
-/// Hosts of eight H100, each with a NIC of 400 Gb/s on a rail of its own.
+/// Hosts of eight H100, each GPU with a 400 Gb/s NIC on its own rail.
 pub(super) fn rails(nodes: u32) -> Fabric {
     let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
     load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h100") }).unwrap()
 }
 
-/// What comes of all GPUs of a fabric, at its own curve and costs.
+/// Runs `with` on a machine of all GPUs of a fabric, with its own efficiency curve and cost profile.
 pub(crate) fn on<T>(fabric: &Fabric, with: impl FnOnce(&Machine<'_>) -> T) -> T {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
@@ -45,7 +45,7 @@ fn timed(fabric: &Fabric, job: &str) -> Step {
     steps(fabric, &[job.to_owned()]).remove(0)
 }
 
-/// Layers, hidden size and heads of the models of the paper.
+/// Layers, hidden size and heads of the paper's models.
 fn model(name: &str) -> (u64, u64, u64) {
     match name {
         "megatron-22B" => (48, 6144, 64),
@@ -55,7 +55,7 @@ fn model(name: &str) -> (u64, u64, u64) {
 }
 
 #[test]
-fn measured_steps_are_met_with_one_curve() {
+fn one_curve_matches_measured_steps() {
     let (mut rows, mut far) = (0, 0);
     let mut seen = String::new();
     for line in SCALING.lines().filter(|line| !line.starts_with('#')).skip(1) {
@@ -78,10 +78,10 @@ fn measured_steps_are_met_with_one_curve() {
     assert_eq!((rows, far), (4, 0), "{seen}");
 }
 
-/// A tariff by the bytes alone, at a bandwidth; calls hold nothing.
+/// Cost model with a fixed bandwidth and no latency; calls use no SMs.
 struct Flat(u64);
 
-/// The same; calls hold so many multiprocessors and move so many times their bytes in memory.
+/// Variant of [`Flat`] whose calls occupy SMs and move a multiple of their bytes in memory.
 struct Holding(Flat, u32, u64);
 
 impl Tariff for Holding {
@@ -118,7 +118,7 @@ pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
     step(&job, &layout, &SPEEDS, &Efficiency::default(), &Flat(bandwidth)).unwrap()
 }
 
-/// All that data-parallel ranks can be told to divide, and how.
+/// Sharding settings of data-parallel ranks.
 fn any_zero() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "zero = 0",
@@ -141,7 +141,7 @@ pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
             let interleave = if pp > 1 { 2 } else { 1 };
             let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
             let shard = if groups && zero != "zero = 0" && dp * cp > 2 { "shard = 2\n" } else { "" };
-            // Experts are divided within a copy.
+            // Experts are divided within a sharding group.
             let most = if shard.is_empty() { 4 } else { 2 };
             let ep = if experts { u32::min(dp, most) } else { 1 };
             let text = format!(
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn shares_add_up_and_overlap_and_bandwidth_never_hurt(
+    fn shares_sum_up_and_overlap_and_bandwidth_never_hurt(
         (text, ranks) in any_job(), bandwidth in 1u64..400, (sms, accesses) in any_claim(),
         blocks in prop::sample::select(vec![Blocks::AsSmsComeFree, Blocks::OneForEachSm]),
     ) {
@@ -179,20 +179,20 @@ proptest! {
         }
         prop_assert_eq!((off.of(Share::Slowed), off.communication), (Picos::ZERO, on.communication));
         prop_assert!(on.time <= off.time, "{:?} {:?}", on, off);
-        // Each price is rounded once; passes, micro-batches and buckets repeat it.
+        // Each call time is rounded once and repeated over passes, micro-batches and buckets.
         prop_assert!(faster.time.0 <= on.time.0 + 100_000, "{:?} {:?}", faster, on);
     }
 }
 
-/// What a call holds: of 108 multiprocessors, and of memory as a multiple of its bytes.
+/// SM usage of a call: number of SMs out of 108, and memory traffic as a multiple of its bytes.
 fn any_claim() -> impl Strategy<Value = (u32, u64)> {
     (0u32..120, 0u64..8)
 }
 
-/// Copies of a model whose gradients travel beside the backward pass: each channel costs the share of the time that it holds its
-/// multiprocessor for, less what the last bucket does beside nothing; a hundred and eight cost all of it; none costs nothing.
+/// Data parallelism with overlapped gradients: each channel costs the share of the time for which it occupies its SM,
+/// except for the last bucket, which overlaps with nothing. 108 channels cost all of it, none costs nothing.
 #[test]
-fn channels_cost_what_they_hold() {
+fn channels_cost_the_sms_they_occupy() {
     let text = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { dp = 4 }\nmicro_batch = 8\n\
         model = { layers = 8, hidden = 4096, heads = 32, vocab = 1024, seq = 4096 }\n";
     let of = |sms: u32| {
@@ -203,7 +203,7 @@ fn channels_cost_what_they_hold() {
     let [none, some, all] = [0, 27, 108].map(of);
     assert_eq!(none.of(Share::Slowed), Picos::ZERO);
     assert_eq!(some.of(Share::Compute), none.of(Share::Compute));
-    // Products are most of the time.
+    // GEMMs are most of the time.
     let quarter = some.of(Share::Slowed).0 as f64 / some.communication.0 as f64;
     assert!((0.2..0.25).contains(&quarter), "{quarter} {some:?}");
     let whole = all.of(Share::Slowed).0 as f64 / some.of(Share::Slowed).0 as f64;
@@ -211,9 +211,10 @@ fn channels_cost_what_they_hold() {
     assert_eq!(some.of(Share::Data), none.of(Share::Data));
 }
 
-/// Stages of 14 layers whose ends count as layers take less than those of 16 with ends besides, and wait less for each other.
+/// Stages of 14 layers whose ends count as layers are faster and have smaller bubbles than stages of 16 layers with the
+/// ends on top.
 #[test]
-fn ends_that_count_as_layers_balance_stages() {
+fn counting_ends_as_layers_balances_stages() {
     let of = |layers: u32, ends: bool| {
         let text = format!(
             "name = \"j\"\nglobal_batch = 16\n\
@@ -226,10 +227,10 @@ fn ends_that_count_as_layers_balance_stages() {
     assert!(balanced.time < more.time && balanced.of(Share::Bubble) < more.of(Share::Bubble), "{balanced:?} {more:?}");
 }
 
-/// With stages, gathering weights once a step moves less than for each pass, and reducing gradients once less than for each
-/// micro-batch: where a network is slow that is faster, and what is faster holds more.
+/// With pipeline stages, gathering weights once per step moves less than once per pass, and reducing gradients once
+/// less than once per micro-batch. On a slow network this is faster, and needs more memory.
 #[test]
-fn once_a_step_is_faster_and_holds_more() {
+fn sharding_once_per_step_trades_memory_for_time() {
     let of = |zero: &str| {
         let text = format!(
             "name = \"j\"\nglobal_batch = 64\nbucket_mb = 25\n{zero}\n\
@@ -245,12 +246,12 @@ fn once_a_step_is_faster_and_holds_more() {
         of("zero = 3"),
     ];
     assert!(steps.windows(2).all(|pair| pair[0].0 > pair[1].0 && pair[0].1 < pair[1].1), "{steps:?}");
-    // What is left of it is the bytes and the memory of dividing the optimizer alone.
+    // The rest is the traffic and the memory of sharding only the optimizer.
     assert_eq!((steps[2], steps[2]), (of("zero = 1"), of("zero = 2")));
 }
 
-/// The course of a step says what its shares say: the last end is its time, lanes do not overlap, and the lane of the stage that
-/// ends last holds its passes, hand-offs and optimizer.
+/// Checks a timeline against the shares of its step: the last end is the step's time, intervals do not overlap, and the
+/// track of the stage that ends last holds its passes, transfers and optimizer.
 fn agrees(step: &Step, course: &Course, overlap: Overlap) -> Result<(), TestCaseError> {
     prop_assert_eq!(course.end(), step.time);
     for (lane, intervals) in &course.lanes {
@@ -274,7 +275,7 @@ fn agrees(step: &Step, course: &Course, overlap: Overlap) -> Result<(), TestCase
         let gone =
             beside.iter().filter(|one| one.doing == Doing::Weights && one.begin >= over).map(Interval::time).sum();
         let waited = optimizer.map_or(Picos::ZERO, |one| one.begin - over) + gone;
-        // Weights and gradients of layers that passes wait for are among both.
+        // Exposed weights and gradients of layers are part of both.
         let in_passes = step.of(Share::Data) - waited;
         passes == works + in_passes
             && sum(own, &[Doing::HandOff]) == step.of(Share::HandOff)
@@ -290,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn courses_are_those_of_the_steps(
+    fn timelines_agree_with_steps(
         (text, ranks) in any_job(), bandwidth in 1u64..400, overlap in prop::bool::ANY, (sms, accesses) in any_claim(),
     ) {
         let job = read(&format!("overlap = {overlap}\n{text}"));
@@ -305,9 +306,9 @@ proptest! {
     }
 }
 
-/// One process for all GPUs: what follows each other is the step.
+/// Single-process job: the sequential parts sum up to the step.
 #[test]
-fn the_course_of_one_process_is_its_step() {
+fn single_process_timeline_agrees_with_step() {
     let job =
         read(&format!("{SMALL}global_batch = 32\nmicro_batch = 2\nprocesses = \"single\"\nparallel = {{ dp = 4 }}\n"));
     let layout = Layout::given(&job, 4).unwrap().unwrap();
@@ -328,9 +329,9 @@ fn the_course_of_one_process_is_its_step() {
 const SMALL: &str = "name = \"gpt2\"\nrecompute = \"none\"\nflash_attention = true\n\
     model = { layers = 24, hidden = 2048, heads = 16, vocab = 51200, seq = 1024 }\n";
 
-/// DDP on eight GPUs of NVLink scales at 85 to 96 %, tensor 2 × pipeline 2 × data 2 lower.
+/// DDP on eight GPUs with NVLink scales at 85 to 96 %, tensor 2 × pipeline 2 × data 2 lower.
 #[test]
-fn copies_scale_better_than_divided_models_inside_a_host() {
+fn data_parallelism_scales_best_inside_a_host() {
     let host = fabric("hgx-h100", 1);
     let jobs = [
         format!("{SMALL}global_batch = 128\nmicro_batch = 8\nparallel = {{ dp = 8 }}\n"),
@@ -341,29 +342,30 @@ fn copies_scale_better_than_divided_models_inside_a_host() {
     assert!(divided.efficiency() < copies.efficiency(), "{} {divided:?}", divided.efficiency());
 }
 
-/// A job of copies on 32 GPUs, of so many sequences and other lines.
+/// Data-parallel job on 32 GPUs with `batch` sequences and extra lines.
 fn on_32(batch: u32, rest: &str) -> String {
     format!("{SMALL}global_batch = {batch}\nparallel = {{ dp = 32 }}\n{rest}")
 }
 
-/// A small batch a GPU makes communication dominate, and accumulation mends it.
+/// With a small batch per GPU communication dominates; gradient accumulation helps.
 #[test]
-fn accumulation_mends_small_batches() {
+fn accumulation_improves_small_batches() {
     let [small, many] = &steps(&fabric("hgx-h100", 4), &[on_32(32, ""), on_32(32 * 16, "")])[..] else { panic!() };
     assert!(small.exposed() > 0.25 && many.exposed() < small.exposed() / 3.0, "{} {}", small.exposed(), many.exposed());
     assert!(many.efficiency() > small.efficiency() * 1.3);
 }
 
-/// Communication of 20 to 30 % of a step: hiding it behind the backward pass gains 10 to 20 %.
+/// If communication is 20 to 30 % of a step, overlapping it with the backward pass gains 10 to 20 %.
 #[test]
-fn buckets_beside_the_backward_pass_beat_none() {
+fn overlapping_buckets_with_backward_gains() {
     let jobs = [on_32(192, "micro_batch = 2\noverlap = false\n"), on_32(192, "micro_batch = 2\n")];
     let [waiting, hiding] = &steps(&fabric("hgx-h100", 4), &jobs)[..] else { panic!() };
     let gain = waiting.time.0 as f64 / hiding.time.0 as f64;
     assert!((0.2..0.3).contains(&waiting.exposed()) && (1.1..1.2).contains(&gain), "{gain} {waiting:?}");
 }
 
-/// Communication under 20 % of a step keeps efficiency over 80 %, where copies do not repeat much of an optimizer's work besides.
+/// Communication below 20 % of a step keeps efficiency above 80 %, if replicas do not repeat much of an optimizer's
+/// work.
 #[test]
 fn little_communication_keeps_efficiency() {
     let sizes = [64, 128, 256, 512, 1024, 2048];
@@ -378,9 +380,9 @@ fn little_communication_keeps_efficiency() {
     assert!(reached.len() > 10 && reached.iter().all(|&one| one > 0.8), "{reached:?}");
 }
 
-/// Tensor parallelism across hosts loses to that inside.
+/// Tensor parallelism across hosts is slower than inside a host.
 #[test]
-fn tensor_parallelism_stays_inside_hosts() {
+fn tensor_parallelism_across_hosts_is_slower() {
     let boxes = fabric("hgx-h100", 2);
     let job = |tp: u32, dp: u32| {
         format!("{SMALL}global_batch = 64\nmicro_batch = 4\nparallel = {{ tp = {tp}, dp = {dp}, sequence = true }}\n")
@@ -389,9 +391,10 @@ fn tensor_parallelism_stays_inside_hosts() {
     assert!(across.time.0 > inside.time.0 * 3 / 2, "{across:?} {inside:?}");
 }
 
-/// Twelve bytes of state for each parameter of a GPU come over PCIe and go, and take no place in its memory.
+/// An offloaded optimizer state (twelve bytes per parameter) is transferred over PCIe both ways and takes no GPU
+/// memory.
 #[test]
-fn states_that_are_kept_elsewhere_come_and_go() {
+fn offloaded_state_is_transferred_each_step() {
     let host = fabric("hgx-h200", 1);
     let curve = Efficiency::of(&host);
     let of = |tier: &str, machine: &Machine<'_>| {
@@ -410,7 +413,7 @@ fn states_that_are_kept_elsewhere_come_and_go() {
     assert_eq!(far.time - far.of(Share::Optimizer), near.time - near.of(Share::Optimizer));
 }
 
-/// One-sided collectives help where tensor-parallel calls are small.
+/// One-sided collectives help if tensor-parallel calls are small.
 #[test]
 fn one_sided_calls_help_small_models() {
     let host = fabric("hgx-h200", 1);
@@ -422,7 +425,7 @@ fn one_sided_calls_help_small_models() {
 }
 
 #[test]
-fn degrees_are_found_that_fit() {
+fn search_finds_degrees_that_fit() {
     let boxes = fabric("hgx-h100", 2);
     let text = "name = \"llama\"\nglobal_batch = 64\nrecompute = \"full\"\nflash_attention = true\nzero = 1\nparallel = \"auto\"\n\
         model = { layers = 80, hidden = 8192, heads = 64, kv_heads = 8, ffn = 28672, gated = true, vocab = 32000, seq = 4096 }\n";
@@ -430,7 +433,7 @@ fn degrees_are_found_that_fit() {
     let job = read(text);
     assert_eq!(step.layout.degrees.ranks(), 16);
     let found = crate::job::footprint(&job, &step.layout);
-    // 69e9 parameters of 18 bytes do not fit sixteen GPUs of 80 GB with anything but all of them divided.
+    // 69e9 parameters with 18 bytes each fit sixteen GPUs of 80 GB only if all of them are divided.
     assert!(found.total().0 < 120_000_000_000, "{step:?} {found:?}");
     let given = text.replace("\"auto\"", "{ tp = 1, pp = 16 }");
     assert!(timed(&boxes, &given).time >= step.time);
@@ -439,10 +442,10 @@ fn degrees_are_found_that_fit() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
-    /// Beside products calls cost less than all of themselves, though reductions, half of what travels, hide little; what travels stays
-    /// the same. Of ranks that do not divide sequences nothing changes.
+    /// Overlap with GEMMs reduces the cost of tensor-parallel calls, although reductions, half of the traffic, hide
+    /// little. The traffic stays the same. Without sequence parallelism nothing changes.
     #[test]
-    fn tensor_calls_beside_products_cost_less_than_themselves(tensor in 1u32..4, hidden in 2u64..9, micro in 1u64..5) {
+    fn overlapped_tensor_calls_cost_less_than_exposed_ones(tensor in 1u32..4, hidden in 2u64..9, micro in 1u64..5) {
         let host = fabric("hgx-h100", 1);
         let job = |sequence: bool, overlap: bool| {
             format!(
@@ -456,7 +459,7 @@ proptest! {
         let jobs: Vec<String> = [(true, false), (true, true), (false, false), (false, true)].map(|(s, o)| job(s, o)).into();
         let found = steps(&host, &jobs);
         let (whole, pieces) = (found[0].of(Share::Tensor).0, found[1].of(Share::Tensor).0);
-        // Words and scores are no part of a layer.
+        // The embedding and the logits are not part of a layer.
         prop_assert!(pieces < whole && pieces >= whole / 3, "{pieces} of {whole}");
         prop_assert_eq!(found[0].communication, found[1].communication);
         prop_assert!(found[1].time <= found[0].time, "{} {}", found[1].time, found[0].time);

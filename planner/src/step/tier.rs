@@ -1,8 +1,7 @@
-//! What is kept elsewhere than in a GPU's own memory, and how fast it comes from there and goes.
+//! Offloaded state: data kept outside of a GPU's own memory, and the bandwidth to it.
 //!
-//! In its own memory: as all else. In another GPU's or a CPU's: over the way that the fabric has there, with all GPUs of the
-//! host at it, so that links and the CPU's memory are shared by those who use them. A GPU's peer is that of the next rank of its
-//! host.
+//! State in another GPU's or a CPU's memory is accessed over the fabric's route, with all GPUs of the host active, so
+//! that links and the CPU's memory are shared by their users. The peer of a GPU is that of the next rank on its host.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -13,20 +12,20 @@ use super::forms::HostForms;
 use super::{Machine, Speeds};
 use crate::job::{Job, JobError, Memories, Placement, Places, Precision, Serving, Tier, Training};
 
-/// What a job keeps where.
+/// Data that a job can offload, and its location.
 struct Kept<'a> {
     tier: Tier,
     work: Work,
-    /// The job's word for it.
+    /// Key of the job file.
     key: &'static str,
     placement: &'a Placement,
 }
 
-/// What is done with what is kept.
+/// Access pattern of the offloaded data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Read,
-    /// Read and written, both at once.
+    /// Read and written concurrently.
     Updated,
 }
 
@@ -42,10 +41,10 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Whether GPUs of a fabric have a way to what a job keeps elsewhere.
+/// Checks that the GPUs of a fabric have a route to the data that a job offloads.
 ///
 /// # Errors
-/// [`JobError`] at the job's word for where; at its placement, which the fabric has no GPUs for.
+/// [`JobError`] at the job's key for the location, or at its placement if the fabric does not have these GPUs.
 pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
     let kept = match job {
         Job::Training(job) => Kept::by_training(job),
@@ -60,30 +59,31 @@ pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
 }
 
 impl Machine<'_> {
-    /// What GPUs do at most that train a job.
+    /// Returns the peak rates of the GPUs that train a job.
     ///
     /// # Errors
-    /// [`JobError`]: as [`Speeds::of`], or where a GPU has no way to what it keeps elsewhere.
+    /// [`JobError`]: see [`Speeds::of`]; or a GPU has no route to the data that the job offloads.
     pub fn speeds_to_train(&self, job: &Training) -> Result<Speeds, JobError> {
         self.speeds(job.precision, &job.places, &Kept::by_training(job))
     }
 
-    /// What GPUs do at most that serve a job.
+    /// Returns the peak rates of the GPUs that serve a job.
     ///
     /// # Errors
-    /// As [`Machine::speeds_to_train`].
+    /// See [`Machine::speeds_to_train`].
     pub fn speeds_to_serve(&self, job: &Serving) -> Result<Speeds, JobError> {
         self.speeds(job.precision, &job.places, &Kept::by_serving(job))
     }
 
-    /// Memory that each rank may fill; `None` where a GPU does not say how much it has. CPUs that do not say have enough.
+    /// Memory available to each rank; `None` if a GPU does not state its memory. CPUs that do not state it are assumed
+    /// to have enough.
     #[must_use]
     pub fn memories(&self, placement: &Placement) -> Option<Memories> {
         Some(Memories { own: self.memory()?, host: self.host_memory(placement).unwrap_or(Bytes::MAX) })
     }
 
-    /// A rank's part of the memory of the CPU next to its GPU, which all ranks there share: the smallest; `None` where CPUs do not say
-    /// how much they have, or are none.
+    /// Smallest share of a rank in the memory of the CPU next to its GPU, divided among all ranks there; `None` if CPUs
+    /// do not state their memory or there are none.
     #[must_use]
     pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
         let fabric = self.router.fabric();
@@ -106,7 +106,8 @@ impl Machine<'_> {
     }
 }
 
-/// How fast each GPU reads what is kept elsewhere, and writes it beside where it does; `None`: it is kept in its own memory.
+/// Bandwidth at which each GPU reads, and concurrently writes if needed, offloaded data; `None` if the data is in its
+/// own memory.
 fn reach(
     kept: &Kept<'_>,
     (router, ranks, forms): (&Router<'_>, &[NodeId], &HostForms),
@@ -160,8 +161,8 @@ fn reach(
     slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(nothing)
 }
 
-/// The GPUs of a host in the order of their ranks: of the first host of each that are wired alike, or of each, where somebody placed ranks.
-/// Where a host has one GPU its peer is on another.
+/// GPUs of each host in rank order: of the first host of each wiring class, or of all hosts if ranks were placed
+/// explicitly. For peer memory, if a host has a single GPU, all ranks form one list, since its peer is on another host.
 fn neighbours(
     (tier, placement): (Tier, &Placement),
     (fabric, ranks): (&Fabric, &[NodeId]),
@@ -186,7 +187,7 @@ mod tests {
     use crate::job::Placement;
     use crate::job::serving_tests::served;
 
-    /// Of keys and values, and of an optimizer's state.
+    /// Bandwidths for offloaded keys and values, and for an offloaded optimizer state.
     fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
         let fabric = load(&FabricRequest::of(fabric)).unwrap();
         let served = served(&format!("kv_tier = \"{tier}\"\n"));
@@ -198,9 +199,9 @@ mod tests {
             .map(|speeds| speeds.unwrap().elsewhere.map(|rate| rate.0))
     }
 
-    /// Half of 2 TB for four GPUs of a socket, and a Grace for two, or for each, and nothing that nobody says.
+    /// Half of 2 TB for the four GPUs of a socket, a Grace for two GPUs or for one, and nothing if it is not stated.
     #[test]
-    fn ranks_share_the_memory_of_their_cpus() {
+    fn ranks_share_cpu_memory_evenly() {
         let of = |fabric: &str| {
             let fabric = load(&FabricRequest::of(fabric)).unwrap();
             on(&fabric, |machine| machine.host_memory(&Placement::Block)).map(|memory| memory.0 / 1_000_000_000)
@@ -209,13 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn places_are_as_fast_as_the_way_there() {
+    fn offload_bandwidth_matches_the_route() {
         assert_eq!(rates("hgx-h200", "hbm"), [None, None]);
-        // 900 GB/s of NVLink 4 are 450 each way; every GPU reads from the next, and writes there what the one before reads beside.
+        // 900 GB/s of NVLink 4 are 450 per direction; each GPU reads from the next, and writes there concurrently with
+        // the previous one's reads.
         assert_eq!(rates("hgx-h200", "peer"), [Some(450_000_000_000), Some(225_000_000_000)]);
-        // A Grace has 225 GB/s each way for each of its two GPUs on NVL72, and 500 GB/s of memory for both, there and back.
+        // On NVL72 a Grace has 225 GB/s per direction for each of its two GPUs, and 500 GB/s of memory for both
+        // directions of both.
         assert_eq!(rates("gb200-nvl72", "host"), [Some(225_000_000_000), Some(125_000_000_000)]);
-        // PCIe 5 x16 and its switches at most.
+        // Bounded by PCIe 5 x16 and its switches.
         for pcie in rates("hgx-h200", "host").map(Option::unwrap) {
             assert!(pcie <= 64_000_000_000 && pcie > 10_000_000_000, "{pcie}");
         }

@@ -1,4 +1,4 @@
-//! What a step is made of, before it runs, and how it ends: passes, the pipeline that they run in, gradients, the optimizer.
+//! Assembly of a step: passes, the pipeline schedule, gradient reduction and the optimizer.
 
 use fabricast_topologies::Picos;
 
@@ -10,16 +10,16 @@ use super::slowing::Beside;
 use super::{Course, Doing, Efficiency, Interval, Lane, Share, Speeds, Step, Tariff, TimeError, alone, times};
 use crate::job::{Dimension, JobError, Layout, Overlap, Phase, Training, Zero, parameters, traffic};
 
-/// The most passes that are followed one by one.
+/// Largest number of passes in a pipeline schedule that is computed pass by pass.
 const MOST_PASSES: u64 = 4_000_000;
 
-/// Whether the passes of all micro-batches through all stretches of layers are few enough to be followed one by one.
+/// Returns true if the number of passes (micro-batches times model chunks) is small enough for a pass-by-pass schedule.
 pub(super) fn can_be_followed(job: &Training, layout: &Layout) -> bool {
     let stretches = u64::from(layout.degrees.pipeline) * u64::from(layout.degrees.interleave);
     layout.micro_batches(job).saturating_mul(stretches) <= MOST_PASSES
 }
 
-/// What a step is made of, before it runs.
+/// Components of a step before the schedule runs.
 pub(super) struct Timing<'a> {
     job: &'a Training,
     layout: &'a Layout,
@@ -27,22 +27,22 @@ pub(super) struct Timing<'a> {
     curve: &'a Efficiency,
     passes: StagePasses,
     pipeline: Pipeline,
-    /// Gradients, whether they travel beside passes or after them.
+    /// Gradient buckets, reduced during or after the passes.
     buckets: Buckets,
-    /// Of the optimizer.
+    /// Time of the optimizer.
     updating: Picos,
-    /// Of both ends of the pipeline, once their gradients have arrived, for words that they share.
+    /// Gradient all-reduce of the embedding shared by the first and the last pipeline stage.
     words: Picos,
-    /// Weights that travel after it.
+    /// Gathering of updated weights after the optimizer.
     updated: Picos,
 }
 
-/// How a step ends, on the stage that ends last.
+/// End of a step, on the stage that ends last.
 struct Ending {
     slowest: usize,
-    /// When its gradients have arrived.
+    /// Time at which its gradients are reduced.
     gradients_done: Picos,
-    /// The part of [`Timing::updated`] that is waited for: the rest arrives while the next step's first forward passes run.
+    /// Exposed part of [`Timing::updated`]; the rest overlaps with the first forward passes of the next step.
     updated_exposed: Picos,
     time: Picos,
 }
@@ -94,8 +94,8 @@ impl<'a> Timing<'a> {
         beside.or_after()
     }
 
-    /// With gradients after the last passes where that is faster: what slows the last pass of a stage slows all stages before it too.
-    /// Frameworks have a switch for it (Megatron-LM's `--overlap-grad-reduce`).
+    /// Moves gradient reduction behind the last passes if that is faster: overlap that slows the last pass of a stage
+    /// delays all stages before it. Frameworks have a switch for it (Megatron-LM's `--overlap-grad-reduce`).
     fn or_after(mut self) -> Result<Self, TimeError> {
         if self.pipeline.passes.len() < 2 || self.buckets.all.lost == Picos::ZERO || self.pipeline.buckets.is_none() {
             return Ok(self);
@@ -108,7 +108,7 @@ impl<'a> Timing<'a> {
         Ok(self)
     }
 
-    /// When the gradients of a stage are on their way; together where nothing is beside them.
+    /// Intervals in which the gradients of a stage are reduced; a single one without overlap.
     fn sent(&self, time: &StageTime) -> Vec<(Picos, Picos)> {
         match self.pipeline.buckets {
             Some(_) => time.underway.told.clone(),
@@ -116,7 +116,8 @@ impl<'a> Timing<'a> {
         }
     }
 
-    /// When each stage is through with its gradients; both ends with those of the words that they share.
+    /// Time at which each stage has its gradients, on the first and the last stage including those of the shared
+    /// embedding.
     fn finished(&self, stage_times: &[StageTime]) -> Vec<Picos> {
         let of = |time: &StageTime| self.sent(time).last().map_or(time.end, |sent| sent.1.max(time.end));
         let mut finished: Vec<Picos> = stage_times.iter().map(of).collect();
@@ -140,7 +141,7 @@ impl<'a> Timing<'a> {
             let place = self.job.places.parallel.clone();
             return Err(JobError { place, message: "no stage".to_owned(), help: None }.into());
         };
-        // Weights of the next step arrive while its first forward pass runs.
+        // Weights for the next step arrive during its first forward pass.
         let first: Picos = self.of_stage(slowest).iter().map(|[forward, _]| forward.waited()).sum();
         let updated_exposed = if self.job.overlap == Overlap::On { self.updated - first } else { self.updated };
         Ok(Ending { slowest, gradients_done, updated_exposed, time: gradients_done + self.updating + updated_exposed })
@@ -194,7 +195,7 @@ impl<'a> Timing<'a> {
         let Ending { updated_exposed, .. } = self.ending(&stage_times)?;
         for ((stage, time), done) in (0..).zip(&stage_times).zip(self.finished(&stage_times)) {
             let (lane, beside) = (Lane::Stage(stage), Lane::Beside(stage));
-            // The rest of the weights that the step before sent.
+            // Rest of the weights that the previous step sent.
             course.in_a_row(beside, Picos::ZERO, &[(Doing::Weights, 0, self.updated - updated_exposed)]);
             for (number, (begin, end)) in (0..).zip(self.sent(time)) {
                 course.add(beside, Interval { doing: Doing::Gradients, number, chunk: 0, begin, end });

@@ -1,4 +1,4 @@
-//! Calls of several groups on one fabric, run together.
+//! Simulation of concurrent calls of several groups on one fabric.
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Setting;
@@ -15,7 +15,7 @@ use crate::bound::InNetwork;
 use crate::plan::PlanError;
 use crate::strategy::Strategy;
 
-/// A call and how it is done.
+/// Call with its strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Planned {
     pub collective: Collective,
@@ -24,7 +24,7 @@ pub(crate) struct Planned {
 }
 
 impl Simulated<'_> {
-    /// The time of the slowest of several groups that do the same at once.
+    /// Completion time of the slowest of several groups that make the same call concurrently.
     pub(super) fn slowest(
         &self,
         groups: &[Vec<NodeId>],
@@ -35,7 +35,8 @@ impl Simulated<'_> {
         self.slowest_of(&self.that_stand(groups, call), call)
     }
 
-    /// The same where it is known what the first group takes by itself: where it stands for all that is it.
+    /// Variant of [`Self::slowest`] given the time of the first group alone, which is returned if the first group
+    /// represents all.
     pub(super) fn slowest_knowing(
         &self,
         groups: &[Vec<NodeId>],
@@ -47,12 +48,12 @@ impl Simulated<'_> {
         if calls.parties.len() == 1 { Ok(alone) } else { self.slowest_of(&calls, call) }
     }
 
-    /// Whether the first of several groups that do the same at once takes what it takes by itself.
+    /// Returns true if the first of several groups that make the same call takes as long as it takes alone.
     pub(super) fn first_stands_for_all(&self, groups: &[Vec<NodeId>], call: Planned) -> bool {
         groups.len() == 1 || self.that_stand(groups, call).parties.len() == 1
     }
 
-    /// The calls of groups that stand for all of them.
+    /// Returns the calls of the representative groups.
     fn that_stand<'c>(&self, groups: &'c [Vec<NodeId>], call: Planned) -> Calls<'c> {
         let at_once: Vec<(Planned, &[NodeId], Picos)> =
             groups.iter().map(|devices| (call, devices.as_slice(), Picos::ZERO)).collect();
@@ -65,11 +66,11 @@ impl Simulated<'_> {
         Ok(self.run(calls, call)?.into_iter().max().unwrap_or_default())
     }
 
-    /// When each of several calls is done that begin at these times and share the fabric.
+    /// End times of several concurrent calls with the given start times.
     pub(crate) fn together_at(&self, calls: &[(Planned, &[NodeId], Picos)]) -> Result<Vec<Picos>, PlanError> {
         let Some(&(first, ..)) = calls.first() else { return Ok(Vec::new()) };
         let written = self.written(calls);
-        // (Times are told by their place among the calls.)
+        // (Times are matched to calls by index.)
         if written.parties.len() != calls.len() {
             let collective = first.collective;
             return Err(PlanError::NothingToChoose { collective, rejected: Vec::new(), possible: Vec::new() });
@@ -77,7 +78,7 @@ impl Simulated<'_> {
         self.run(&written, first)
     }
 
-    /// What several calls do.
+    /// Builds the generators of several calls.
     pub(super) fn written<'c>(&self, calls: &[(Planned, &'c [NodeId], Picos)]) -> Calls<'c> {
         let mut written = Calls::default();
         for &(planned, devices, begin) in calls {
@@ -86,7 +87,8 @@ impl Simulated<'_> {
             let shape = self.shaper(devices, per_node);
             let delays = if begin == Picos::ZERO { Vec::new() } else { vec![begin; devices.len()] };
             let place = self.router.options().buffers;
-            // A group that is spread otherwise may be unable to do what was picked for the first: it goes round a ring, or straight.
+            // A group with another placement may not support the strategy picked for the first: it falls back to a ring
+            // or to direct sends.
             [planned.strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
                 let planned = Planned { strategy: Strategy { algorithm, ..planned.strategy }, ..planned };
                 written.add((algorithm, shape(planned)), place, devices, delays.clone())
@@ -95,14 +97,14 @@ impl Simulated<'_> {
         written
     }
 
-    /// All that the ranks of one call do.
+    /// Builds the full schedule of one call; `None` if it cannot be generated.
     pub(crate) fn schedule(&self, planned: Planned, devices: &[NodeId]) -> Option<Schedule> {
         let shape = self.shaper(devices, self.router.fabric().most_on_a_host(devices))(planned);
         let generator = algorithm::generator(planned.strategy.algorithm, &shape).ok()?;
         Schedule::build(generator.as_ref()).ok()
     }
 
-    /// What generators are told of calls of a group, so many ranks of which are on a host.
+    /// Returns a function that computes the generator input of a call for a group with `per_node` ranks per host.
     fn shaper(&self, devices: &[NodeId], per_node: u32) -> impl Fn(Planned) -> Shape {
         let (fabric, ranks) = (self.router.fabric(), devices.len() as u32);
         let abilities = Abilities::of(fabric, self.router, devices, per_node, InNetwork::Allowed);
@@ -113,7 +115,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// When each of several calls is done; `first` is one of them, for errors.
+    /// Simulates the calls and returns their end times. `first` is one of them, for error messages.
     fn run(&self, calls: &Calls<'_>, first: Planned) -> Result<Vec<Picos>, PlanError> {
         let Self { router, profile, .. } = *self;
         let parties = calls.parties.iter().filter_map(|(number, placement, delays)| {
@@ -134,17 +136,17 @@ impl Simulated<'_> {
     }
 }
 
-/// Calls of several groups. Groups of one shape do the same, which is written once.
+/// Calls of several groups. Groups of the same shape share one generator.
 #[derive(Default)]
 pub(super) struct Calls<'c> {
     generators: Vec<(Algorithm, Shape, Box<dyn Generate + Send + Sync>)>,
-    /// Which of them each group runs, on which devices, how much later each rank begins.
+    /// Per group: index of its generator, its devices, and the start delay of each rank.
     parties: Vec<(usize, &'c [NodeId], Vec<Picos>)>,
     mode: LaunchMode,
 }
 
 impl<'c> Calls<'c> {
-    /// What is done, each with the groups that do it.
+    /// Returns each generator with the groups that run it.
     pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn Generate, Vec<&'c [NodeId]>)> {
         self.generators.iter().enumerate().map(|(number, (.., generator))| {
             let groups = self.parties.iter().filter(|party| party.0 == number).map(|party| party.1);
@@ -152,7 +154,7 @@ impl<'c> Calls<'c> {
         })
     }
 
-    /// One more; whether it can be generated.
+    /// Adds a call. Returns false if the algorithm cannot generate it.
     fn add(
         &mut self,
         (algorithm, shape): (Algorithm, Shape),
@@ -172,7 +174,7 @@ impl<'c> Calls<'c> {
         true
     }
 
-    /// Leaves out groups that others stand for.
+    /// Removes the groups that others represent.
     fn only_what_stands_for_all(&mut self, router: &Router<'_>, standing: &Standing) {
         if let [(.., generator)] = self.generators.as_slice() {
             let groups: Vec<&[NodeId]> = self.parties.iter().map(|one| one.1).collect();

@@ -1,4 +1,4 @@
-//! What one group finds for a call, by itself.
+//! Candidate strategies of a call, timed for one group alone.
 
 use std::borrow::Cow;
 
@@ -19,32 +19,33 @@ use crate::library::{Chooser, Conditions, Offer, Registered};
 use crate::plan::{Effort, Measurements, Plan, PlanError, PlanRequest, Priced, Row, Watcher, plan_within};
 use crate::strategy::{Restriction, Strategy, candidates};
 
-/// Where the library's own choice is worked out; between hosts that takes a while.
+/// Scope in which the library's own choice is predicted; between hosts that is expensive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnChoice {
-    /// For groups inside of an NVLink domain.
+    /// Only for groups inside an NVLink domain.
     Inside,
-    /// For all.
+    /// For all groups.
     Everywhere,
 }
 
-/// The library's choice is picked where nothing is faster for certain; a job is told what is likely.
+/// Returns the candidate with the least expected time. `plan` picks the library default unless another is faster for
+/// certain; a job uses the expected time.
 pub(crate) fn fastest(row: &Row) -> Priced {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
-/// All that was simulated for a row.
+/// Returns all candidates simulated for a row.
 pub(super) fn simulated(row: &Row) -> impl Iterator<Item = Priced> {
     let named = row.library_default.iter().map(|own| own.priced).chain(row.runner_up).chain([row.pick]);
     row.pairs.iter().copied().chain(named).chain(row.preference.passed_over().copied())
 }
 
-/// The ranks and the bytes of the call that a kind is looked for in.
+/// Ranks and message size at which a kind of candidates is searched.
 type Sampled<'a> = (Cow<'a, [NodeId]>, Bytes);
 
 impl Simulated<'_> {
-    /// All that was simulated of some kinds of ways for a group, the fastest first. Of what streams among many, parts of a large call are timed, and of rings and
-    /// trees among very many, those of fewer.
+    /// Candidates of some kinds simulated for a group, fastest first. In large groups, streaming calls are sampled, and
+    /// rings, trees and PAT are extrapolated from fewer ranks.
     pub(super) fn ways(
         &self,
         kinds: &[Kind],
@@ -53,7 +54,7 @@ impl Simulated<'_> {
         collectives: Collectives,
     ) -> Result<Vec<(Picos, Strategy)>, PlanError> {
         let asked = (collective, collectives);
-        // The ranks and the bytes of the call that a kind is looked for in; `None`: its own.
+        // Ranks and message size at which a kind is searched; `None`: those of the call itself.
         let part_of = |kind: Kind| {
             if !self.is_spread(group) || !Kind::is_of(collective, kind) {
                 return None;
@@ -67,7 +68,7 @@ impl Simulated<'_> {
             match kind {
                 Kind::Streaming => Some((Cow::from(group), streamed()?)),
                 Kind::Ring => fewer(bytes, Growth::ByRank),
-                // (Where hosts have several, none goes that way.)
+                // (PAT is not available with several ranks on a host.)
                 Kind::Pat if self.router.fabric().most_on_a_host(group) > 1 => None,
                 Kind::Pat => fewer(bytes, Growth::WithParts),
                 Kind::Tree => match streamed() {
@@ -93,7 +94,7 @@ impl Simulated<'_> {
         for some in whole.into_iter().chain(in_part) {
             match some {
                 Ok(some) => ways.extend(some),
-                // There may be none of a kind.
+                // A kind may have no candidates.
                 Err(error @ PlanError::NothingToChoose { .. }) => nothing = Some(error),
                 Err(error) => return Err(error),
             }
@@ -105,7 +106,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// What was simulated of some kinds of ways, the fastest first.
+    /// Candidates of some kinds simulated at the given size, fastest first.
     fn ways_of(
         &self,
         kinds: &[Kind],
@@ -121,7 +122,8 @@ impl Simulated<'_> {
         Ok(ways)
     }
 
-    /// The ways of a kind, which are looked for in a part of a call (some of its ranks, or of its bytes), with what the whole takes.
+    /// Candidates of a kind, searched in a part of the call (fewer ranks or fewer bytes), with the extrapolated time of
+    /// the whole call.
     fn ways_in_part(
         &self,
         kind: Kind,
@@ -136,12 +138,12 @@ impl Simulated<'_> {
             Ok((self.taken(&groups, &Planned { collective, bytes, strategy })?, strategy))
         };
         let ways = self.ways_of(&[kind], ranks, last, asked)?;
-        // (The first that goes wrong is told, whichever comes first.)
+        // (The first error in candidate order is returned, whichever occurs first.)
         let ways: Vec<Result<_, PlanError>> = ways.into_par_iter().with_max_len(1).map(whole).collect();
         ways.into_iter().collect()
     }
 
-    /// What `plan` finds for a call of one group.
+    /// Plans a call of one group.
     pub(crate) fn row(
         &self,
         first: &[NodeId],
@@ -153,7 +155,7 @@ impl Simulated<'_> {
         Ok(self.plan(first, collective, &[bytes], collectives, own)?.rows.into_iter().next())
     }
 
-    /// The same at several sizes.
+    /// Variant of [`Self::row`] for several message sizes.
     pub(crate) fn plan(
         &self,
         first: &[NodeId],
@@ -165,7 +167,7 @@ impl Simulated<'_> {
         self.plan_of(&Kind::ALL, first, (collective, sizes), collectives, own)
     }
 
-    /// The one way of these kinds that a call of very many has, with nothing to choose; `None` where there are several, or none.
+    /// Returns the only candidate of these kinds; `None` if there are several or none.
     pub(super) fn only_way(
         &self,
         kinds: &[Kind],
@@ -182,7 +184,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// What may be looked for in a group.
+    /// Candidate restriction for a group.
     fn restriction(
         &self,
         kinds: &[Kind],
@@ -203,7 +205,7 @@ impl Simulated<'_> {
         }
     }
 
-    /// The same among some of the ways that there are.
+    /// Variant of [`Self::plan`] restricted to some kinds of candidates.
     fn plan_of(
         &self,
         kinds: &[Kind],
@@ -214,10 +216,11 @@ impl Simulated<'_> {
     ) -> Result<Plan, PlanError> {
         let mode = LaunchMode { gpus_per_host: self.router.fabric().most_on_a_host(first), ..LaunchMode::default() };
         let library = self.library();
-        // What no library is for may be done any way.
+        // Without a library that supports the GPUs, all strategies are allowed.
         let runs = library.runs_on(self.router.fabric(), first);
         let inside = !self.leaves_its_domain(first);
-        // Inside of a domain what the library would choose competes with chunks of its own, as those of its switch kernels.
+        // Inside a domain the library's choice is a candidate with chunk sizes of its own, such as those of its NVLS
+        // kernels.
         let chooser = (runs && (inside || own == OwnChoice::Everywhere))
             .then(|| Chooser::new(library, self.router.fabric(), self.router, first, Conditions::default()));
         let restriction = self.restriction(kinds, first, (collective, sizes), collectives);

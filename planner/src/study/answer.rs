@@ -1,8 +1,8 @@
-//! What a study answers, as it is written to `results.json` and read again by whatever shows it.
+//! Answer of a study: the content of `results.json`.
 //!
-//! One set of types for both ways: who adds a field here adds it for the command's JSON, its tables and the page. Readers
-//! take files with fields that they do not know and without those that came later; what they cannot understand has another
-//! [`FORMAT`]. Figures are floating-point here, with the unit in the name: they are to be shown, nothing is computed on.
+//! Writing and reading share these types: a new field here appears in the command's JSON, its tables and the
+//! page. Readers accept unknown fields and lack of newer ones; incompatible files have another [`FORMAT`]. Figures are
+//! floating-point with the unit in the name: they are for display, not for computation.
 
 mod course;
 mod job;
@@ -24,98 +24,98 @@ use serde::{Deserialize, Serialize};
 use super::measured::Figure;
 use crate::step::Efficiency;
 
-/// The number of this format; another one means other things by the same names.
+/// Format number; it changes when names change their meaning.
 pub const FORMAT: u32 = 7;
 
-/// A study and what came of it.
+/// A study with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// [`FORMAT`].
     pub format: u32,
-    /// The currency of all prices and costs.
+    /// Currency of all prices and costs.
     pub currency: String,
-    /// What was compared, in the order of the study.
+    /// Compared machines, in study order.
     pub candidates: Vec<CandidateRow>,
-    /// What for, in the order of the study.
+    /// Jobs, in study order.
     pub jobs: Vec<JobRow>,
-    /// What candidates had to keep within.
+    /// Limits for the candidates.
     pub constraints: ConstraintsRow,
-    /// What costs were worked out with.
+    /// Assumptions for costs.
     pub assumptions: AssumptionsRow,
-    /// What the figures leave out, since the study does not state it.
+    /// Omissions from the figures because of unstated values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// How far forecasts of such jobs on such GPUs were from published figures, each a sentence without its end.
+    /// Accuracy of predictions against published figures for such jobs and GPUs, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trust: Vec<String>,
-    /// Where the listed prices come from, each entry once, in the order of the candidates that took them.
+    /// Sources of listed prices, each entry once, in candidate order.
     pub sources: Vec<SourceRow>,
-    /// Every candidate with every job, candidates first.
+    /// Results of every candidate with every job, by candidate.
     pub results: Vec<ResultRow>,
-    /// What was measured beside what is predicted, in the order of the study.
+    /// Measured values with their predictions, in study order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<MeasuredRow>,
-    /// Candidates, the best first; where jobs name theirs, those of the same jobs together, one set after the other.
+    /// Ranked candidates, best first. If jobs name candidates, one group of comparable candidates after the other.
     pub ranking: Vec<RankedRow>,
-    /// How the order changes under other assumptions, in the order of the study.
+    /// Rankings under other assumptions, in study order.
     #[serde(default)]
     pub sensitivities: Vec<SensitivityRow>,
 }
 
-/// A machine.
+/// Machine of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateRow {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The preset or file that was asked for.
+    /// Requested preset or file.
     pub fabric: String,
-    /// The fabric's own name.
+    /// Name of the fabric itself.
     pub fabric_name: String,
-    /// Hosts with GPUs in use.
+    /// Number of hosts with GPUs in use.
     pub nodes: u64,
-    /// GPUs in use, on all hosts together.
+    /// Number of GPUs in use on all hosts.
     pub gpus: u64,
-    /// The network between hosts in the words of the command line; absent: the preset's or file's own.
+    /// Network between hosts in command-line syntax; absent: that of the preset or file.
     pub network: Option<String>,
-    /// What is paid.
+    /// Price.
     pub price: Option<PriceRow>,
-    /// Power of all of it, kW: the middle where it is a band.
+    /// Power of the whole machine in kW; the middle of a band.
     pub power_kw: Option<f64>,
-    /// The least, where it is a band.
+    /// Lower end of a power band, in kW.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_kw_low: Option<f64>,
-    /// The most.
+    /// Upper end of a power band, in kW.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_kw_high: Option<f64>,
-    /// Racks that it fills.
+    /// Number of racks.
     pub racks: Option<f64>,
-    /// Where it stands: file without its folder, line, column.
+    /// Source location: file name, line and column.
     pub place: String,
-    /// The profile that communication was priced with.
+    /// Profile of the communication costs.
     pub profile: String,
-    /// The curve of its kernels.
+    /// Kernel efficiency.
     pub kernels: KernelsRow,
-    /// Where the figures of its fabric come from.
+    /// Sources of the figures of its fabric.
     pub sources: Vec<String>,
 }
 
-/// A step that was measured, and what is predicted of it.
+/// Measured figure with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredRow {
     /// Name of the candidate.
     pub candidate: String,
     /// Name of the job.
     pub job: String,
-    /// What was measured: a key of [`ResultRow`], with its unit.
+    /// The measured figure: a key of [`ResultRow`], with its unit.
     pub figure: String,
-    /// Measured.
+    /// Measured value.
     pub measured: f64,
-    /// Predicted; absent where the job has none such, as a step without prompts where all carry some.
+    /// Predicted value; absent if the job has no such figure, such as a decode-only step where all steps carry prefill.
     pub predicted: Option<f64>,
 }
 
 impl MeasuredRow {
-    /// Predicted ÷ measured − 1, of times: of what is counted by the second measured ÷ predicted − 1.
+    /// Relative error of the predicted time: predicted / measured - 1 for times, measured / predicted - 1 for rates.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let predicted = self.predicted?;
@@ -127,23 +127,23 @@ impl MeasuredRow {
     }
 }
 
-/// How long kernels were taken to be ([`Efficiency`]).
+/// Kernel efficiency ([`Efficiency`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelsRow {
-    /// What large matrix products reach of the peak.
+    /// Fraction of the peak that large GEMMs reach.
     pub matrix: f64,
-    /// What attention reaches of the peak of 16 bits where rows meet many keys.
+    /// Fraction of the 16-bit peak that attention reaches with many keys per row.
     pub attention: f64,
-    /// What products and attention that wait for their bytes reach of the memory's bandwidth.
+    /// Fraction of the memory bandwidth that memory-bound GEMMs and attention reach.
     pub memory: f64,
-    /// What kernels between products reach of it.
+    /// Fraction of the memory bandwidth that elementwise and normalization kernels reach.
     pub stream: f64,
-    /// What each kernel takes besides, µs.
+    /// Fixed time per kernel, in µs.
     pub start_us: f64,
 }
 
 impl KernelsRow {
-    /// Of a curve.
+    /// Converts an efficiency curve.
     #[must_use]
     pub fn of(curve: &Efficiency) -> Self {
         Self {
@@ -155,7 +155,7 @@ impl KernelsRow {
         }
     }
 
-    /// Whether two are equal but for what is lost when numbers are written down.
+    /// Returns true if two values are equal except for rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let all = |one: &Self| [one.matrix, one.attention, one.memory, one.stream, one.start_us];
@@ -163,123 +163,126 @@ impl KernelsRow {
     }
 }
 
-/// What is paid for a candidate.
+/// Price of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
-    /// How it is paid.
+    /// Mode of payment.
     pub paid: Paid,
-    /// The least.
+    /// Lower end.
     pub low: f64,
-    /// The most.
+    /// Upper end.
     pub high: f64,
-    /// The entry of the price list, where it is one's.
+    /// Price-list entry.
     pub item: Option<String>,
-    /// How many of that entry all of the candidate takes.
+    /// Number of units of that entry for the whole candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<f64>,
 }
 
-/// How a price is paid.
+/// Mode of payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Paid {
-    /// Once, for all of the candidate.
+    /// One payment for the whole candidate.
     Once,
-    /// By the hour, for all of it.
+    /// Per hour, for the whole candidate.
     Hourly,
-    /// By the hour, for each GPU.
+    /// Per hour and GPU.
     HourlyByGpu,
 }
 
-/// What candidates had to keep within; absent: anything.
+/// Limits for candidates; absent: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConstraintsRow {
-    /// The most that may be paid at once.
+    /// Largest purchase price.
     pub budget_usd: Option<f64>,
-    /// The most that an hour may cost, energy included.
+    /// Largest cost per hour, energy included.
     pub cost_per_hour_usd: Option<f64>,
-    /// The most power, kW.
+    /// Largest power, in kW.
     pub power_kw: Option<f64>,
-    /// The most racks.
+    /// Largest number of racks.
     pub racks: Option<f64>,
 }
 
-/// What costs were worked out with.
+/// Assumptions for costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AssumptionsRow {
-    /// Years over which purchases are written off.
+    /// Depreciation period of purchases, in years.
     pub years: f64,
-    /// The part of the time that machines work.
+    /// Fraction of the time that machines work.
     pub utilization: f64,
-    /// A kWh, for who buys.
+    /// Price of a kWh, for purchased machines.
     pub usd_per_kwh: f64,
-    /// How prices lie in their bands, which `probability_best` is worked out with. It is an integral: there is no seed.
+    /// Distribution of prices in their bands, on which `probability_best` is based. The probability is an integral,
+    /// without random sampling.
     #[serde(default)]
     pub price_bands: String,
 }
 
-/// An entry of a price list that a candidate took.
+/// Price-list entry used by a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceRow {
-    /// What it is the price of.
+    /// Name of the item.
     pub item: String,
-    /// The least seen, in `currency`.
+    /// Lowest price seen, in `currency`.
     pub low: f64,
-    /// The most seen.
+    /// Highest price seen.
     pub high: f64,
-    /// Its currency.
+    /// Currency.
     pub currency: String,
-    /// When, as the source says.
+    /// Date given by the source.
     pub date: String,
-    /// Who says so.
+    /// Source.
     pub source: String,
 }
 
-/// A candidate and its place in the order of those that have the same jobs.
+/// Candidate with its rank among those with the same jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankedRow {
-    /// Its place among those that have the same jobs, from 1.
+    /// Rank among the candidates with the same jobs, from 1.
     pub rank: usize,
-    /// Its name.
+    /// Name of the candidate.
     pub candidate: String,
-    /// What it is ranked by, in the unit of `by`; less is better. Absent where it cannot run all jobs.
+    /// Score in the unit of `by`; less is better. Absent if it cannot run all jobs.
     pub score: Option<f64>,
-    /// What the score is.
+    /// Quantity of the score.
     pub by: ScoredBy,
-    /// The jobs that it is ranked by, where candidates have different ones; none: all.
+    /// Jobs of the score, if candidates have different ones; empty: all jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<String>,
-    /// Whether nothing that it is compared with is both cheaper by the hour and faster over all jobs; absent without prices.
+    /// True if it is Pareto-optimal among the compared candidates: none is both cheaper per hour and faster over all
+    /// jobs. Absent without prices.
     pub pareto: Option<bool>,
-    /// Whether all jobs fit and all constraints are kept.
+    /// True if all jobs fit and all constraints are met.
     pub within: bool,
-    /// Why not.
+    /// Violated constraints and jobs that do not fit.
     pub beyond: Vec<String>,
-    /// How likely it is to be the best of these, prices anywhere in their bands; absent without prices.
+    /// Probability of lowest cost among the compared candidates, with prices anywhere in their bands; absent without
+    /// prices.
     #[serde(default)]
     pub probability_best: Option<f64>,
 }
 
-/// What candidates are ranked by: a geometric mean over jobs by weight.
+/// Quantity that candidates are ranked by: a weighted geometric mean over jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoredBy {
-    /// What a million tokens cost, prices in the middle of their bands.
+    /// Cost per million tokens, prices in the middle of their bands.
     CostPerMillionTokens,
-    /// Seconds that a million tokens take.
+    /// Seconds per million tokens.
     SecondsPerMillionTokens,
-    /// What a step costs: all jobs are traces.
+    /// Cost per step; all jobs are traces.
     CostPerStep,
-    /// Seconds of a step: all jobs are traces.
+    /// Seconds per step; all jobs are traces.
     SecondsPerStep,
-    /// What a million tokens of some jobs and a step of others, which are traces, cost.
+    /// Cost per million tokens for some jobs and per step for traces.
     CostPerUnit,
-    /// Seconds that a million tokens of some jobs and a step of others, which are traces, take.
+    /// Seconds per million tokens for some jobs and per step for traces.
     SecondsPerUnit,
 }
 
 impl ScoredBy {
-    /// As it is written.
+    /// The name as serialized.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -292,7 +295,7 @@ impl ScoredBy {
         }
     }
 
-    /// Of what a score is: tokens, a step, or one of the two by job.
+    /// Unit of work of the score: tokens, a step, or one of the two by job.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -302,13 +305,13 @@ impl ScoredBy {
         }
     }
 
-    /// Whether it is money, or time.
+    /// Returns true for a cost, false for a time.
     #[must_use]
     pub fn is_cost(self) -> bool {
         matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
     }
 
-    /// Of jobs so many of which are traces.
+    /// Returns the quantity for jobs of which `traces` are traces.
     fn of(priced: bool, (traces, jobs): (usize, usize)) -> Self {
         match (priced, traces) {
             (true, 0) => Self::CostPerMillionTokens,
@@ -321,58 +324,58 @@ impl ScoredBy {
     }
 }
 
-/// The order under another assumption.
+/// Ranking under another assumption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SensitivityRow {
-    /// What was changed: `link_rate`, `gpu_price`, ….
+    /// Name of the setting: `link_rate`, `gpu_price`, ….
     pub name: String,
-    /// To what: `0.5`, or the names that failed.
+    /// Value of the setting: `0.5`, or the names that failed.
     pub setting: String,
-    /// All candidates in the order that they then have.
+    /// All candidates in their order under the setting.
     pub ranking: Vec<ScoreRow>,
-    /// Whether that is another order than the study's.
+    /// True if the order differs from that of the study.
     pub changed: bool,
-    /// Candidates that it does not apply to, each with the reason; they keep their figures.
+    /// Candidates that the setting does not apply to, each with the reason; they keep their figures.
     #[serde(default)]
     pub unchanged: Vec<String>,
 }
 
-/// A candidate under another assumption.
+/// Candidate under another assumption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScoreRow {
-    /// Its name.
+    /// Name of the candidate.
     pub candidate: String,
-    /// As in the ranking; absent where it cannot run the jobs then.
+    /// Score as in the ranking; absent if it cannot run the jobs.
     pub score: Option<f64>,
-    /// Whether all jobs fit and all constraints are kept.
+    /// True if all jobs fit and all constraints are met.
     #[serde(default)]
     pub within: bool,
-    /// Why not.
+    /// Violated constraints and jobs that do not fit.
     #[serde(default)]
     pub beyond: Vec<String>,
 }
 
-/// Why a text is no answer.
+/// Reason why a text is not a valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Not these fields, or no JSON at all.
+    /// Invalid JSON or fields.
     #[error("{source_name}:{line}:{column}: {message}")]
     Syntax {
-        /// What was read.
+        /// Name of the source.
         source_name: String,
-        /// From 1.
+        /// Line number from 1.
         line: usize,
-        /// From 1.
+        /// Column from 1.
         column: usize,
-        /// What was expected.
+        /// Description of the error.
         message: String,
     },
     /// Another format.
     #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
     Format {
-        /// What was read.
+        /// Name of the source.
         source_name: String,
-        /// Its number.
+        /// Its format number.
         found: u32,
     },
 }
@@ -381,7 +384,7 @@ impl Answer {
     /// Reads `results.json`; `source` names it in errors.
     ///
     /// # Errors
-    /// [`AnswerError`]: no JSON, fields missing or of another kind, figures under 0, or another format.
+    /// [`AnswerError`]: invalid JSON, missing or invalid fields, negative figures, or another format.
     pub fn read(text: &str, source: &str) -> Result<Self, AnswerError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -409,25 +412,25 @@ impl Answer {
         }
     }
 
-    /// Whether there are prices.
+    /// Returns true if there are prices.
     #[must_use]
     pub fn is_priced(&self) -> bool {
         self.results.iter().any(|one| one.cost_per_hour.is_some())
     }
 
-    /// The ranking in parts, each of candidates that have the same jobs and are compared.
+    /// Returns the ranking in groups of candidates with the same jobs, which are compared.
     #[must_use]
     pub fn compared(&self) -> Vec<&[RankedRow]> {
         self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
     }
 
-    /// Jobs that no candidate can run as it is asked for: refused by all, or without memory enough on any.
+    /// Returns the jobs that no candidate can run as requested: rejected by all, or without enough memory on any.
     pub fn beyond_all(&self) -> impl Iterator<Item = &JobRow> {
         let has_room = |row: &&ResultRow| row.memory_beyond_gb.or(row.host_memory_beyond_gb).is_none();
         self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
     }
 
-    /// Who is first under another assumption in each of these parts.
+    /// Returns the first candidate of each compared group under another assumption.
     #[must_use]
     pub fn firsts<'a>(&self, changed: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
         let first = |part: &[RankedRow]| {
@@ -436,7 +439,7 @@ impl Answer {
         self.compared().into_iter().filter_map(first).collect()
     }
 
-    /// What the ranking is by.
+    /// Returns the quantity that candidates are ranked by.
     #[must_use]
     pub fn by(&self) -> ScoredBy {
         let traces = self.jobs.iter().filter(|job| job.kind == JobKind::Trace).count();

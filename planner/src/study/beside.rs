@@ -1,8 +1,9 @@
-//! What the library would choose by itself in the calls of a step, beside what is picked, and bus bandwidths of those calls over sizes.
+//! Comparison of the picked strategies of a step's calls with the library default, and bus bandwidths of those calls
+//! over message sizes.
 //!
-//! Worked out of a result for its page, not with the runs: it needs searches at sizes that no step calls, which the ranking does
-//! not ask for; so groups of many ranks are left out, whose choices are not known. The step with the library's choices is the same
-//! step of the same kernels with other prices of calls.
+//! It is computed from a result for its page, not during the runs, because it needs searches at sizes that no step
+//! uses. Groups with too many ranks, for which the library's choice cannot be predicted, are left out. The step with
+//! the library default has the same kernels with other call times.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Schedule};
@@ -20,80 +21,82 @@ use crate::serve;
 use crate::step::{self, Exchange, Listed, ListedCall, Machine, Planned, Simulated, StepCall, ranks_at_work};
 use crate::strategy::Strategy;
 
-/// Kinds of call that are shown over sizes, those that take the most of a step.
+/// Number of kinds of calls with curves over sizes: those with the most time in a step.
 const CURVES: usize = 3;
 
-/// Sizes of a curve besides those that are called: 1 KiB to 1 GiB.
+/// Message sizes of a curve in addition to those of the step: 1 KiB to 1 GiB.
 const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
 
-/// Ranks of a group inside of an NVLink domain up to which it is asked about.
+/// Largest group inside an NVLink domain that is examined.
 pub const MOST_INSIDE: usize = 128;
 
-/// The same of a group that leaves its domain: a search over more hosts takes as long as the run itself.
+/// Variant of [`MOST_INSIDE`] for groups that leave their domain: a search over more hosts takes as long as the run
+/// itself.
 pub const MOST_BETWEEN: usize = 32;
 
-/// Larger calls are chosen for as those of this size are: what a library chooses no longer depends on it.
+/// Largest message size of the search; above it the library's choice does not depend on the size.
 const MOST_BYTES: Bytes = Bytes(4 << 30);
 
-/// Ranks of a call that is shown at most.
+/// Largest group whose schedule is shown.
 const MOST_SHOWN: usize = 32;
 
-/// Bytes of each rank in a call that is shown at most: no more than a round or two of any algorithm.
+/// Largest number of bytes per rank in a schedule that is shown: one or two rounds of any algorithm.
 const SHOWN_BYTES: u64 = 64 << 10;
 
-/// What a library would do, beside what is picked.
+/// Comparison of picks with the library default.
 #[derive(Clone, Debug)]
 pub struct Beside {
-    /// Whose choices they are.
+    /// The library.
     pub library: Library,
-    /// By call of the result: the library's choice; `None` where it is not known.
+    /// The library default by call of the result; `None` if it cannot be predicted.
     pub calls: Vec<Option<OwnChoice>>,
-    /// A step as it is picked, and with the library's choices instead, in seconds.
+    /// Step time in seconds with the picks, and with the library default.
     pub step_s: (f64, f64),
-    /// Calls over sizes, those that take the most of a step first.
+    /// Curves over message sizes, those with the most time in a step first.
     pub curves: Vec<Curve>,
-    /// What ranks do in the call that takes the most of a step; `None` where all are of many ranks.
+    /// Schedule of the call with the most time in a step among those with small enough groups; `None` if there is none.
     pub shown: Option<Shown>,
 }
 
-/// What the ranks of a group do in a call: on one channel, and of a large call what they do in one that takes a round or two.
+/// Schedule of a group's call, reduced to one channel and, for large calls, to one or two rounds.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// Among whom.
+    /// Dimension of the group.
     pub among: Dimension,
-    /// The size of the call in the step.
+    /// Message size of the call in the step.
     pub bytes: Bytes,
-    /// How it is done there.
+    /// Strategy of the call in the step.
     pub pick: Strategy,
-    /// The schedule.
+    /// The reduced schedule.
     pub schedule: Schedule,
 }
 
-/// The library's choice of a call.
+/// Library default of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnChoice {
-    /// In its own words: `Ring LL`.
+    /// Name in the library's terms: `Ring LL`.
     pub name: String,
-    /// In ours.
+    /// The equivalent strategy.
     pub strategy: Strategy,
-    /// What one takes, with all groups at once, µs.
+    /// Completion time of one call with all groups concurrent, in µs.
     pub time_us: f64,
 }
 
-/// A kind of call over sizes, of one group alone.
+/// One kind of call over message sizes, for one group alone.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Among whom.
+    /// Dimension of the group.
     pub among: Dimension,
-    /// What.
+    /// The collective.
     pub collective: Collective,
-    /// The sizes that the step calls.
+    /// Message sizes that the step uses.
     pub called: Vec<Bytes>,
-    /// At all sizes: the pick with its band, the library's choice, the bound.
+    /// Plan for all sizes: the pick with its band, the library default and the lower bound.
     pub plan: SavedPlan,
 }
 
-/// Those of a result of a study on the fabric of its candidate; `None` where the result is another job's, or has no calls.
+/// Compares the calls of a result on the fabric of its candidate; `None` if the result belongs to another job or has no
+/// calls.
 #[must_use]
 pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Beside> {
     let layout = layout_of_row(job, row, fabric)?;
@@ -143,13 +146,13 @@ pub fn of_row(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
     Some(Beside { library, calls: own, step_s, curves: curves.collect(), shown })
 }
 
-/// Calls of one collective among the groups of a dimension.
+/// Calls of one collective for the groups of a dimension.
 struct Kind {
     dimension: Dimension,
     collective: Collective,
-    /// Upwards, each once.
+    /// Message sizes, sorted and without duplicates.
     sizes: Vec<Bytes>,
-    /// All of them in a step, µs.
+    /// Total time of these calls in a step, in µs.
     time_us: f64,
 }
 
@@ -159,7 +162,7 @@ impl Kind {
     }
 }
 
-/// The kinds of calls, those that take the most of a step first.
+/// Returns the kinds of calls, those with the most time in a step first.
 fn kinds(calls: &[StepCall], told: &[CallRow]) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Vec::new();
     for (call, told) in calls.iter().zip(told) {
@@ -181,7 +184,7 @@ fn kinds(calls: &[StepCall], told: &[CallRow]) -> Vec<Kind> {
     kinds
 }
 
-/// Where and how calls are made.
+/// Context of the calls.
 struct Asked<'a> {
     simulated: &'a Simulated<'a>,
     layout: &'a Layout,
@@ -189,7 +192,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What is best for a kind of call of one group alone, at the sizes that are called and, where they are wanted, others.
+    /// Plans one kind of call for one group alone, at the message sizes of the step and, if requested, additional ones.
     fn plan(&self, kind: &Kind, date: &str, with_others: bool) -> Option<SavedPlan> {
         let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
         let most = if self.simulated.islands(&group).len() > 1 { MOST_BETWEEN } else { MOST_INSIDE };
@@ -207,7 +210,7 @@ impl Asked<'_> {
         plan.ok().map(|plan| SavedPlan::of(&plan, date, hosts as u32))
     }
 
-    /// The call that takes the most of a step, of those whose groups are small enough to be looked at.
+    /// Returns the call with the most time in a step among those with small enough groups, with its reduced schedule.
     fn shown(&self, calls: &[StepCall], told: &[CallRow]) -> Option<Shown> {
         let mut heaviest: Vec<(&StepCall, &CallRow)> = calls.iter().zip(told).collect();
         heaviest.sort_by(|(_, a), (_, b)| (b.time_us * b.times).total_cmp(&(a.time_us * a.times)));
@@ -224,7 +227,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The library's choice of a call, with all groups at once.
+    /// Returns the library default of a call, timed with all groups concurrent.
     fn own(&self, plan: &SavedPlan, exchange: Exchange, told: &CallRow) -> Option<OwnChoice> {
         let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MOST_BYTES))?;
         let pick = row.library_default.as_ref()?;
@@ -238,7 +241,7 @@ impl Asked<'_> {
     }
 }
 
-/// Seconds of a step whose calls take what is listed.
+/// Step time in seconds with the listed call times.
 fn step_time(
     (job, in_flight): (&Job, Option<u64>),
     layout: &Layout,

@@ -1,4 +1,5 @@
-//! All runs of a study: every job on every candidate, or on those that it names, as given and under every setting, each that is the same once.
+//! Runs of a study: every job on every candidate, or on those that it names, as given and under every setting. Equal
+//! runs execute once.
 
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
@@ -9,44 +10,44 @@ use super::setting::{Load, Setting, Under};
 use super::{Study, StudyError};
 use crate::job::{Job, JobError};
 
-/// A run that is to be made.
+/// Run to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Number of the setting in [`Cases::settings`].
+    /// Index of the setting in [`Cases::settings`].
     pub setting: usize,
-    /// Number of the candidate in the study.
+    /// Index of the candidate in the study.
     pub candidate: usize,
-    /// Number of the job.
+    /// Index of the job in the study.
     pub job: usize,
-    /// What tells it from others.
+    /// Key of the run.
     pub key: Key,
 }
 
-/// What a setting makes of a candidate.
+/// A candidate's fabric under a setting.
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     fabric: Key,
     unchanged: Option<String>,
 }
 
-/// The runs of a study.
+/// Runs of a study.
 #[derive(Clone, Debug)]
 pub struct Cases {
-    /// What is changed: nothing first, then in the order of the study's keys.
+    /// Settings: the unchanged study first, then those of `[sensitivity]` in order.
     pub settings: Vec<Setting>,
-    /// Each run once, in the order of settings, candidates and jobs.
+    /// Distinct runs, in the order of settings, candidates and jobs.
     pub cases: Vec<Case>,
-    /// By setting, then by candidate.
+    /// Fabrics by setting, then by candidate.
     places: Vec<Vec<Place>>,
-    /// By setting, candidate, job; `None` where the job does not run on the candidate.
+    /// Keys by setting, candidate and job; `None` if the job does not run on the candidate.
     keys: Vec<Vec<Vec<Option<Key>>>>,
 }
 
 impl Cases {
-    /// Those of a study, whose candidates' fabrics as given are `fabrics`.
+    /// Determines the runs of a study; `fabrics` are those of its candidates, unchanged.
     ///
     /// # Errors
-    /// [`StudyError`]: devices that fail and that no candidate has.
+    /// [`StudyError`]: a `fail` setting names devices that no candidate has.
     pub fn of(study: &Study, fabrics: &[Fabric], load: Load<'_>) -> Result<Self, StudyError> {
         let settings: Vec<Setting> =
             std::iter::once(Setting::AsGiven).chain(study.sensitivities.iter().cloned()).collect();
@@ -73,7 +74,7 @@ impl Cases {
         let keys: Vec<Vec<Vec<Option<Key>>>> = places
             .iter()
             .map(|row| {
-                // (Of GPUs that a setting takes away nothing is in the curve of those that are left.)
+                // (GPUs that a setting removes do not affect the curve of the remaining ones.)
                 let of = |(candidate, (place, fabric)): (usize, (&Place, &Fabric))| {
                     let curve = study.curve(candidate, fabric);
                     let named = |job: &Job| job.placement().named_of(fabric.gpus().len());
@@ -100,19 +101,19 @@ impl Cases {
         Ok(Self { settings, cases, places, keys })
     }
 
-    /// The run of a job on a candidate under a setting; `None` where it does not run there.
+    /// Returns the key of a job on a candidate under a setting; `None` if it does not run there.
     #[must_use]
     pub fn key(&self, setting: usize, candidate: usize, job: usize) -> Option<Key> {
         *self.keys.get(setting)?.get(candidate)?.get(job)?
     }
 
-    /// Why a setting does not apply to a candidate; `None` where it does.
+    /// Returns the reason why a setting does not apply to a candidate; `None` if it applies.
     #[must_use]
     pub fn unchanged(&self, setting: usize, candidate: usize) -> Option<&str> {
         self.places.get(setting)?.get(candidate)?.unchanged.as_deref()
     }
 
-    /// The fingerprint of all runs: that of the study, as far as runs go.
+    /// Fingerprint of all runs, which identifies the study except for prices and names.
     #[must_use]
     pub fn study(&self) -> Key {
         let mut print = Fingerprint::new();
@@ -122,7 +123,7 @@ impl Cases {
         print.key()
     }
 
-    /// The name of a run for people: candidate, job, setting.
+    /// Display name of a run: job, candidate and setting.
     #[must_use]
     pub fn title(&self, study: &Study, case: &Case) -> String {
         let candidate = study.candidates.get(case.candidate).map_or("", |one| one.name.as_str());

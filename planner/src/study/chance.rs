@@ -1,26 +1,26 @@
-//! How likely each candidate is to be the best, prices anywhere in their bands.
+//! Probability that each candidate has the lowest cost, with prices anywhere in their bands.
 //!
-//! A price is uniform over its band; prices are independent, but for those from the same entry of a price list, which are
-//! low or high together. A score is an hour's cost times what does not depend on prices, so it walks evenly from its low end
-//! to its high end as the price's place u in its band goes from 0 to 1. That is all, and it has an exact answer: a candidate
-//! of a group of prices is the best with
+//! A price is uniformly distributed over its band. Prices are independent, except for those of the same price-list
+//! entry, which have the same position in their bands. A score is the cost per hour times a factor that does not depend
+//! on prices, so it is linear in the position u of the price, from 0 to 1. The probability has a closed form: a
+//! candidate of a group of prices has the lowest score with probability
 //!
 //! ```text
 //! ∫ [its score at u is the least of its group] × Π over other groups P(least score of the group > its score at u)  du
 //! ```
 //!
-//! where each factor is linear in u between corners (ends of bands, and where two scores of a group cross). Between
-//! corners Gauss and Legendre's quadrature of enough points gives the integral of such a product but for rounding: no
-//! random numbers, no seed.
+//! Each factor is piecewise linear in u, with breakpoints at ends of bands and where two scores of a group cross.
+//! Between breakpoints Gauss-Legendre quadrature with enough points is exact up to rounding. There are no random
+//! numbers and no seed.
 
-/// The score of a candidate over its price's band, and the group of prices that its own belongs to.
+/// Score of a candidate over its price band, and the group of its price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// At the low end.
+    /// Score at the low end.
     pub low: f64,
-    /// At the high end, at least as much.
+    /// Score at the high end, at least `low`.
     pub high: f64,
-    /// Candidates of the same number have the same place in their bands.
+    /// Group; candidates of a group have the same position in their bands.
     pub group: usize,
 }
 
@@ -29,8 +29,7 @@ impl Span {
         self.low + (self.high - self.low) * place
     }
 
-    /// The part of the band below which the score is under `value`. Of equal scores the one that comes first is the less:
-    /// `first` says whether this one does.
+    /// Fraction of the band in which the score is below `value`. `first`: this candidate wins ties.
     fn under(&self, value: f64, first: bool) -> f64 {
         if self.high > self.low {
             return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
@@ -39,11 +38,12 @@ impl Span {
     }
 }
 
-/// The most points of quadrature: exact for polynomials of degree 63, of 64 groups of prices; of more it is very near.
+/// Largest number of quadrature points: exact for polynomials of degree 63 and up to 64 groups of prices; very close
+/// above.
 const MOST_POINTS: usize = 32;
 
-/// The probability of each candidate to have the least score; they add up to 1. `None`: a candidate that does not take
-/// part, and has none.
+/// Probability of each candidate to have the lowest score; the probabilities sum up to 1. `None` for candidates that do
+/// not take part.
 #[must_use]
 pub fn of_being_best(spans: &[Option<Span>]) -> Vec<Option<f64>> {
     let taking: Vec<(usize, Span)> = spans.iter().enumerate().filter_map(|(i, span)| Some((i, (*span)?))).collect();
@@ -60,13 +60,13 @@ pub fn of_being_best(spans: &[Option<Span>]) -> Vec<Option<f64>> {
                 sum += half * weight * others_above(number, span, from + half * (1.0 + point), &taking, &groups);
             }
         }
-        // Rounding errors.
+        // Clamp rounding errors.
         sum.clamp(0.0, 1.0)
     };
     spans.iter().enumerate().map(|(number, span)| span.as_ref().map(|span| of(number, span))).collect()
 }
 
-/// Places in a candidate's band between which the integrand is one polynomial, 0 and 1 among them.
+/// Positions in a candidate's band between which the integrand is one polynomial, including 0 and 1.
 fn corners(span: &Span, all: &[(usize, Span)]) -> Vec<f64> {
     let mut corners = vec![0.0, 1.0];
     let width = span.high - span.low;
@@ -79,7 +79,8 @@ fn corners(span: &Span, all: &[(usize, Span)]) -> Vec<f64> {
         add((one.low - span.low) / width);
         add((one.high - span.low) / width);
         for (_, other) in all.iter().skip(i + 1).filter(|(_, other)| other.group == one.group) {
-            // Where two of a group cross, in their own bands; of this candidate's group that is its own place too.
+            // Crossing of two candidates of a group, as a position in their bands; in this candidate's own group the
+            // position is its own.
             let place = (one.low - other.low) / ((other.high - other.low) - (one.high - one.low));
             if place > 0.0 && place < 1.0 {
                 add(if one.group == span.group { place } else { (one.at(place) - span.low) / width });
@@ -90,7 +91,7 @@ fn corners(span: &Span, all: &[(usize, Span)]) -> Vec<f64> {
     corners
 }
 
-/// The probability that all others have a greater score than this one at this place of its band.
+/// Probability that all other candidates have a higher score than this one at this position of its band.
 fn others_above(number: usize, span: &Span, place: f64, all: &[(usize, Span)], groups: &[usize]) -> f64 {
     let score = span.at(place);
     let mut chance = 1.0;
@@ -109,8 +110,8 @@ fn others_above(number: usize, span: &Span, place: f64, all: &[(usize, Span)], g
     chance
 }
 
-/// Points and weights of Gauss and Legendre's quadrature over −1 to 1: roots of the polynomial by Newton's method
-/// (Abramowitz and Stegun, 25.4.29).
+/// Points and weights of Gauss-Legendre quadrature on [-1, 1]: roots of the polynomial by Newton's method (Abramowitz
+/// and Stegun, 25.4.29).
 fn legendre(count: usize) -> Vec<(f64, f64)> {
     let n = count as f64;
     (0..count)
@@ -152,25 +153,26 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said_by_hand() {
+    fn simple_cases_match_hand_calculation() {
         near(&chances(&[(1.0, 2.0, 0)]), &[1.0]);
         near(&chances(&[(1.0, 2.0, 0), (3.0, 4.0, 1)]), &[1.0, 0.0]);
         near(&chances(&[(1.0, 2.0, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
         near(&chances(&[(1.0, 2.0, 0), (1.0, 2.0, 1), (1.0, 2.0, 2)]), &[1.0 / 3.0; 3]);
-        // A fixed price in the middle of a band.
+        // Fixed price in the middle of another band.
         near(&chances(&[(1.5, 1.5, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
-        // Of equal ones the first.
+        // Ties go to the first.
         near(&chances(&[(1.0, 1.0, 0), (1.0, 1.0, 1)]), &[1.0, 0.0]);
-        // Half of the second's band lies above; of the other half the first is the less in half.
+        // Half of the second band is above the first; in the other half the first wins half of the time.
         near(&chances(&[(0.0, 1.0, 0), (0.0, 2.0, 1)]), &[0.75, 0.25]);
-        // Low and high together: the dearer never wins, and who crosses wins where it is below.
+        // Same position in both bands: the more expensive one never wins; with crossing scores the lower one wins on
+        // each side.
         near(&chances(&[(1.0, 2.0, 0), (1.1, 2.1, 0)]), &[1.0, 0.0]);
         near(&chances(&[(0.0, 4.0, 0), (1.0, 1.0, 0)]), &[0.25, 0.75]);
         assert_eq!(of_being_best(&[None, Some(Span { low: 1.0, high: 2.0, group: 0 })])[0], None);
     }
 
     #[test]
-    fn the_quadrature_is_exact_for_polynomials() {
+    fn quadrature_is_exact_for_polynomials() {
         for count in 1..=MOST_POINTS {
             for power in 0..2 * count as i32 {
                 let found: f64 = legendre(count).iter().map(|(x, w)| w * x.powi(power)).sum();
@@ -181,9 +183,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against drawing prices: an even walk through the unit cube (additive recurrence), another way to the same.
+        /// Compared with sampled prices from a low-discrepancy sequence (additive recurrence).
         #[test]
-        fn drawing_prices_gives_the_same(
+        fn integral_matches_sampled_prices(
             given in prop::collection::vec((1u32..20, 0u32..20, 0usize..4), 1..6),
         ) {
             let spans: Vec<(f64, f64, usize)> =

@@ -1,21 +1,20 @@
-//! What runs cost: prices over the time that machines work, and energy. Runs know nothing of it, so that other prices need
-//! none anew.
+//! Costs of runs: price per hour of work, and energy. Runs do not depend on costs, so other prices need no new runs.
 
 use super::answer::ResultRow;
 use super::{Assumptions, Band, Candidate, Constraints, Extent, Payment};
 use crate::job::{Job, written};
 
-/// What costs are worked out with.
+/// Parameters of a cost calculation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// The study's assumptions, or others.
+    /// Assumptions of the study or of a setting.
     pub assumptions: Assumptions,
-    /// What prices are multiplied by.
+    /// Factor on all prices.
     pub factor: f64,
 }
 
 impl Terms {
-    /// Prices as they stand.
+    /// Creates the terms with unchanged prices.
     #[must_use]
     pub fn of(assumptions: Assumptions) -> Self {
         Self { assumptions, factor: 1.0 }
@@ -23,7 +22,8 @@ impl Terms {
 }
 
 impl Candidate {
-    /// What an hour costs: the price's share and energy; `None` without a price. `extent` is of all that is paid for.
+    /// Cost per hour: share of the price plus energy; `None` without a price. `extent` covers everything that is paid
+    /// for.
     #[must_use]
     pub fn hourly(&self, extent: Extent, terms: &Terms) -> Option<Band> {
         let energy = self.power_kw.unwrap_or_default().times(terms.assumptions.per_kwh);
@@ -31,18 +31,19 @@ impl Candidate {
         let all = price.total(extent).times(terms.factor);
         Some(match price.payment {
             Payment::Bought => all.times(1.0 / terms.assumptions.hours()).plus(energy),
-            // Who hires pays no energy.
+            // Hire includes energy.
             Payment::Hired => all,
         })
     }
 
-    /// What it takes of each constraint that is set: what, how much, the most; no amount where it is not stated.
+    /// Returns the value and the limit of each constraint that is set; the value is `None` if the candidate does not
+    /// state it.
     fn demands(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<Demand> {
         let once = self.price.map(|price| match price.payment {
             Payment::Bought => price.total(extent).middle() * terms.factor,
             Payment::Hired => 0.0,
         });
-        // What is hired stands, and draws power, elsewhere, unless it is said to be here.
+        // Hired machines are elsewhere and use none of the site's power and racks, unless the candidate states them.
         let elsewhere = self.price.filter(|price| price.payment == Payment::Hired).map(|_| 0.0);
         [
             ("budget", "a price", once, constraints.budget),
@@ -55,21 +56,21 @@ impl Candidate {
         .collect()
     }
 
-    /// The keys that constraints ask for and that it does not state.
+    /// Returns the keys that constraints need and the candidate does not state.
     #[must_use]
     pub fn unstated(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<&'static str> {
         let demands = self.demands(extent, terms, constraints);
         demands.iter().filter(|one| one.value.is_none()).map(|one| one.key).collect()
     }
 
-    /// Why it is outside of constraints; nothing where it is within.
+    /// Returns descriptions of the violated constraints; empty if there are none.
     #[must_use]
     pub fn beyond(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> Vec<String> {
         let demands = self.demands(extent, terms, constraints);
         demands.iter().filter(|one| one.excess() > 1.0).map(Demand::to_string).collect()
     }
 
-    /// How many times the most it takes of the constraint that it breaks by most; at most 1 where it breaks none.
+    /// Largest ratio of a value to its limit; at most 1 if no constraint is violated.
     #[must_use]
     pub fn excess(&self, extent: Extent, terms: &Terms, constraints: &Constraints) -> f64 {
         self.demands(extent, terms, constraints).iter().map(Demand::excess).fold(0.0, f64::max)
@@ -78,7 +79,7 @@ impl Candidate {
 
 struct Demand {
     what: &'static str,
-    /// What states it.
+    /// Key that states the value.
     key: &'static str,
     value: Option<f64>,
     most: f64,
@@ -95,7 +96,7 @@ impl std::fmt::Display for Demand {
         match self.value {
             Some(value) => {
                 let (short, most) = (rounded(value), rounded(self.most));
-                // What differs in no digit that is shown is shown whole.
+                // Numbers that are equal after rounding are written in full.
                 let value = if short == most { written(value) } else { short };
                 write!(f, "{} {value} of {}", self.what, if value == most { written(self.most) } else { most })
             }
@@ -104,13 +105,13 @@ impl std::fmt::Display for Demand {
     }
 }
 
-/// A number over 0 in six digits, as it is written.
+/// Formats a positive number with six significant digits.
 fn rounded(number: f64) -> String {
     let decimals = (5.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
     format!("{number:.decimals$}").parse().map_or_else(|_| written(number), written)
 }
 
-/// Fills in what a run costs on a candidate of so many GPUs.
+/// Fills in the costs of a run on a candidate.
 pub fn price(row: &mut ResultRow, candidate: &Candidate, extent: Extent, job: &Job, terms: &Terms) {
     let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
     let train_tokens = match job {
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demands_are_told_in_digits_that_say_something() {
+    fn constraint_violations_show_significant_digits() {
         let told = |value, most| Demand { what: "power kW", key: "power_kw", value, most }.to_string();
         assert_eq!(told(Some(40.0), 0.001), "power kW 40 of 0.001");
         assert_eq!(told(Some(4.0), 0.1), "power kW 4 of 0.1");

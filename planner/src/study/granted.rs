@@ -1,25 +1,26 @@
-//! What a job's figures take for granted on a machine: what a fabric leaves open, or a job asks for that there is not.
+//! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, or requests that it
+//! cannot satisfy.
 
 use crate::job::{Attention, Collectives, Job, Recompute, Tier};
 use crate::step::{Machine, batch_for};
 
-/// Each a sentence without its end, that holds of all candidates and jobs of which it is said; it does not name them, since runs are kept
-/// and others take them.
+/// Returns the assumptions of a run, each a sentence without its period. They name no candidates or jobs, because runs
+/// are cached and reused for others.
 pub(super) fn taken_for_granted(job: &Job, machine: &Machine<'_>) -> Vec<String> {
     let of_machine = [other_library(job, machine), unknown_memory(job, machine), spares(job, machine)];
     of_machine.into_iter().chain([nothing_selected(job)]).flatten().collect()
 }
 
-/// Attention in one kernel never keeps the scores that selective recomputation computes anew.
+/// Notes that selective recomputation has no effect with flash attention, which never stores the scores.
 fn nothing_selected(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     let has_none = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
     has_none.then(|| "recompute = \"selective\" changes nothing: flash_attention does as much by itself".to_owned())
 }
 
-/// A search left GPUs out.
+/// Notes that the layout search left GPUs idle.
 fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
-    // (Of a trace the first GPUs are at work.)
+    // (A trace uses the first GPUs.)
     let Job::Training(training) = job else { return None };
     let (fabric, at_work) = (machine.router.fabric(), machine.ranks.len());
     let all = job.ranks_on(fabric).ok().filter(|all| at_work < all.len())?;
@@ -29,7 +30,7 @@ fn spares(job: &Job, machine: &Machine<'_>) -> Option<String> {
     Some(format!("{spares} of {all} GPUs are spares: nothing divides the job among more, and all are paid for{would}"))
 }
 
-/// Something is kept in CPUs' memory, of which nobody says how much there is.
+/// Notes that data is offloaded to CPU memory of unknown size.
 fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let (tier, key, placement) = match job {
         Job::Training(job) => (job.optimizer_tier, "optimizer_tier", &job.placement),
@@ -40,7 +41,7 @@ fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
     is_unknown.then(|| format!("how much memory CPUs have is not stated: what {key} keeps there is taken to fit"))
 }
 
-/// Calls keep to a library that does not run there.
+/// Notes that the requested library does not support the GPUs.
 fn other_library(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let library = machine.simulated.library_not_for_these().filter(|_| job.collectives() == Collectives::Library)?;
     Some(format!(

@@ -1,10 +1,10 @@
-//! Runs as lines of a file (`runs.jsonl`), so that a study that was interrupted goes on where it was.
+//! Journal of runs as lines of a file (`runs.jsonl`), so that an interrupted study resumes.
 //!
-//! A line is written when its run has ended, and is whole or the last: a line that lacks its end was being written when the
-//! process died, and its run is made again. Every other line that is not as it was written is an error with its number:
-//! someone else wrote it, or it was damaged, and nobody but the user knows which. A line's sum (FNV-1a of its key, its title and
-//! its outcome, as they are written) detects damage that leaves JSON: an outcome under another run's key is one. Lines of an earlier
-//! format, whose sum covered the outcome alone, are counted and dropped; their runs are made again.
+//! A line is written when its run has ended. Only the last line may be incomplete, if the process died while writing;
+//! its run executes again. Any other line that differs from what was written is an error with its line number, because
+//! only the user can tell why. The checksum of a line (FNV-1a of its key, title and outcome as written) detects damage
+//! that leaves valid JSON, such as an outcome under another key. Lines of an earlier format, whose checksum covered
+//! only the outcome, are counted and dropped; their runs execute again.
 
 use fabricast_topologies::visible::visible_in_strings;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::answer::ResultRow;
 use super::key::Fingerprint;
 use super::run::{Outcome, Run};
 
-/// The number of this format.
+/// Format number.
 const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -35,35 +35,35 @@ enum Written {
     Refused(String),
 }
 
-/// The runs of a file.
+/// Runs read from a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    /// In the order of the file.
+    /// Runs in file order.
     pub runs: Vec<Run>,
-    /// Bytes of the file up to the end of its last whole line.
+    /// Length of the file in bytes up to the end of its last complete line.
     pub whole: usize,
-    /// The number of a last line that lacks its end, where there is one.
+    /// Line number of an incomplete last line.
     pub torn: Option<usize>,
-    /// Lines of an earlier format, which are dropped.
+    /// Number of dropped lines of an earlier format.
     pub outdated: usize,
 }
 
-/// A line that is no run's.
+/// Invalid line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {message}")]
 pub struct JournalError {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// From 1.
+    /// Line number from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub message: String,
 }
 
-/// A run as a line, with its end. Hidden characters are escaped before the sum is taken, which is that of the outcome as it is written.
+/// Formats a run as a line with a line break. Hidden characters are escaped before the checksum is computed.
 ///
 /// # Errors
-/// None that a run could bring about.
+/// None that the content of a run could cause.
 pub fn line(run: &Run) -> Result<String, serde_json::Error> {
     let outcome = match &run.outcome {
         Outcome::Done(row) => Written::Done(row.clone()),
@@ -77,7 +77,7 @@ pub fn line(run: &Run) -> Result<String, serde_json::Error> {
 }
 
 impl Line {
-    /// The sum of everything that a line says of its run.
+    /// Checksum of the key, title and outcome of a line.
     fn checksum(&self) -> String {
         let mut print = Fingerprint::new();
         print.take(&(&self.key, &self.title, self.outcome.get()));
@@ -85,17 +85,17 @@ impl Line {
     }
 }
 
-/// Reads a file of runs; `file` names it in errors. Bytes that are no text can stand in a torn last line only.
+/// Reads a journal; `file` names it in errors. Invalid UTF-8 is accepted only in an incomplete last line.
 ///
 /// # Errors
-/// [`JournalError`]: a line that is no run's, or not as it was written.
+/// [`JournalError`]: an invalid or damaged line.
 pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
-    // An editor may have left a byte order mark.
+    // Skip a byte order mark, which an editor may have added.
     let (mark, bytes) = bytes.split_at(if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 });
     let mut journal = Journal { whole: mark.len(), ..Journal::default() };
     for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
         match one(line) {
-            // A line may lack nothing but its end.
+            // A line that lacks only its line break is complete.
             Ok(found) => {
                 match found {
                     Found::Run(run) => journal.runs.push(*run),
@@ -110,10 +110,10 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     Ok(journal)
 }
 
-/// The content of a line.
+/// Content of a line.
 enum Found {
     Run(Box<Run>),
-    /// A run of an earlier format.
+    /// Run of an earlier format.
     Outdated,
 }
 
@@ -139,7 +139,7 @@ fn one(line: &[u8]) -> Result<Found, String> {
     Ok(Found::Run(Box::new(Run { key, title: line.title, outcome })))
 }
 
-/// What the JSON reader says of a text that is one line of a file, without the number that this line has by itself.
+/// Message of a JSON error without its line number, which is always 1 for a single line.
 fn without_place(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     error.to_string().replacen(&place, "", 1)

@@ -1,8 +1,8 @@
-//! What tells runs apart: a fingerprint of all that a run depends on and nothing else.
+//! Keys of runs: fingerprints of all inputs of a run and nothing else.
 //!
-//! Names, prices and weights are not in it: a study with other prices takes the runs that it has, and two candidates of
-//! the same fabric share theirs. FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv) with 128 bits: not against malice, but the
-//! same on every machine and of every build.
+//! Names, prices and weights are not part of a key: a study with other prices reuses its runs, and two candidates with
+//! the same fabric share them. The hash is 128-bit FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv), which does not resist
+//! attacks but is the same on every machine and in every build.
 
 use std::fmt::{self, Write};
 
@@ -14,7 +14,7 @@ use super::answer::FORMAT;
 use crate::job::{Job, Placement, Places, Serving, Training};
 use crate::step::Efficiency;
 
-/// A fingerprint, written in 32 hexadecimal digits.
+/// Fingerprint, displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 
@@ -32,31 +32,31 @@ impl std::str::FromStr for Key {
     }
 }
 
-/// Takes texts up one by one.
+/// Incremental hasher of texts.
 #[derive(Debug)]
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// Of nothing yet.
+    /// Creates the hasher in its initial state.
     #[must_use]
     pub fn new() -> Self {
         Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    /// Takes up a value as it is shown, and that it ends there.
+    /// Hashes the debug output of a value and a terminator.
     pub fn take(&mut self, value: &dyn fmt::Debug) {
-        // Nothing that fails: what is written to is a number.
+        // Cannot fail: the target is a number.
         let _ = writeln!(self, "{value:?}");
     }
 
-    /// Takes up bytes as they are. Where they end is not taken up.
+    /// Hashes raw bytes without a terminator.
     pub fn take_bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
     }
 
-    /// What it comes to.
+    /// Returns the fingerprint.
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.0)
@@ -76,7 +76,7 @@ impl Write for Fingerprint {
     }
 }
 
-/// The fingerprint of a fabric: its name, which refusals say, its devices, links and ranks, and the profile that holds for it, which a new
+/// Fingerprint of a fabric: its name (part of error messages), devices, links and ranks, and its profile, which a new
 /// build may change.
 #[must_use]
 pub fn of_fabric(fabric: &Fabric) -> Key {
@@ -85,7 +85,7 @@ pub fn of_fabric(fabric: &Fabric) -> Key {
     if fabric.routing() != Routing::default() {
         print.take(&fabric.routing());
     }
-    // (Where there is none no run comes of it.)
+    // (Without a profile there are no runs.)
     print.take(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {
         print.take(&(&node.id, node.kind, node.host, &node.figures));
@@ -96,7 +96,7 @@ pub fn of_fabric(fabric: &Fabric) -> Key {
     print.key()
 }
 
-/// The fingerprint of a job: of what its runs depend on. Of a trace that is what happens in it, wherever that stands.
+/// Fingerprint of the inputs that a job contributes to its runs. For a trace these are its events, not its file.
 #[must_use]
 pub fn of_job(job: &Job) -> Key {
     let mut print = Fingerprint::new();
@@ -112,7 +112,8 @@ pub fn of_job(job: &Job) -> Key {
     print.key()
 }
 
-/// The fingerprint of a job on a fabric, of whose GPUs it names the first so many, or all of them.
+/// Fingerprint of a job on a fabric with an efficiency curve. `named`: number of GPUs that the job names, `None` for
+/// all.
 #[must_use]
 pub fn of_run(fabric: Key, (job, named): (Key, Option<usize>), curve: &Efficiency) -> Key {
     let mut print = Fingerprint::new();
@@ -124,7 +125,7 @@ pub fn of_run(fabric: Key, (job, named): (Key, Option<usize>), curve: &Efficienc
     print.key()
 }
 
-/// A job without what does not change its run: its name, its weight, how long it goes on, where it stands.
+/// Returns a job without the fields that do not affect its run: name, weight, training tokens and source locations.
 fn alone(job: &Job) -> Job {
     let mut job = job.clone();
     if let (true, Job::Training(Training { placement, .. }) | Job::Inference(Serving { placement, .. })) =
@@ -150,7 +151,7 @@ mod tests {
     use crate::study::read_study;
 
     #[test]
-    fn what_a_run_depends_on_is_in_its_key_and_nothing_else() {
+    fn key_covers_exactly_the_inputs_of_a_run() {
         let study = |job: &str| {
             let text = format!(
                 "[[candidate]]\nname = \"c\"\nfabric = \"hgx-h100\"\n[[job]]\n{job}\nparallel = \"auto\"\n\
@@ -171,7 +172,7 @@ mod tests {
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", one));
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two));
         assert_eq!(base.to_string().parse::<Key>().unwrap(), base);
-        // The offset basis: nothing taken up yet, as the draft states it.
+        // The FNV offset basis for empty input, as in the draft.
         assert_eq!(Fingerprint::new().key().to_string(), "6c62272e07bb014262b821756295c58d");
     }
 }

@@ -1,4 +1,4 @@
-//! How busy a step keeps the links of a fabric, by what they are and what they join.
+//! Link utilization of a step, by kind of link and of its ends.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::job::{Job, Layout, Loaded};
 use crate::serve;
 use crate::step::{self, PricedCall, Simulated, StepCall, ranks_at_work};
 
-/// How busy a step keeps each link of a fabric, by [`LinkId`], as its row tells it; `None` where the row does not, or is another
-/// job's.
+/// Utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a result. `None`
+/// if the result has no calls or belongs to another job.
 #[must_use]
 pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
     let layout = layout_of_row(job, row, fabric)?;
@@ -31,7 +31,7 @@ pub fn of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
 }
 
-/// How the ranks of a row were divided.
+/// Returns the layout of a result.
 pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
     let ranks = ranks_at_work(job, fabric).ok()?.len() as u32;
     let found = Layout { degrees: row.parallel.as_ref()?.degrees() };
@@ -43,8 +43,8 @@ pub(super) fn layout_of_row(job: &Job, row: &ResultRow, fabric: &Fabric) -> Opti
     Some(given.ok()?.unwrap_or(found))
 }
 
-/// Whether an answer is a study's: jobs that say the same, divided as they may be, on the same machines with the same kernels, whatever
-/// these cost.
+/// Returns true if an answer belongs to a study: the same jobs with valid layouts on the same machines with the same
+/// kernel efficiency. Costs may differ.
 #[must_use]
 pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
     let is_same = |((asked, fabric), told): ((&Candidate, &Fabric), &CandidateRow)| {
@@ -56,7 +56,7 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
     let is_told = |row: &ResultRow| {
         let number = study.candidates.iter().position(|one| one.name == row.candidate)?;
         let job = study.jobs.iter().find(|job| job.name() == row.job)?;
-        // Of traces, and of one process for all GPUs, none are told.
+        // Traces and single-process jobs have no calls.
         match row.calls.is_empty() {
             true => Some(()),
             false => calls_of_row(job, row, &layout_of_row(job, row, fabrics.get(number)?)?).map(drop),
@@ -65,7 +65,7 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
     let is_job = |number: usize, told: &JobRow| {
         let named = study.pairs.of_job(number).unwrap_or_default();
         let names = named.iter().filter_map(|&one| Some(study.candidates.get(one)?.name.as_str()));
-        // (Answers of before say nothing of what was asked.)
+        // (Answers of earlier versions do not contain the keys of their jobs.)
         (told.asked.is_empty() || study.asked.get(number) == Some(&told.asked))
             && study.jobs.get(number).is_some_and(|job| job.name() == told.name)
             && names.eq(told.candidates.iter().map(String::as_str))
@@ -77,7 +77,7 @@ pub fn is_answered(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
         && answer.results.iter().all(|row| is_told(row).is_some())
 }
 
-/// The calls that a row tells, in its order.
+/// Returns the calls of a result, in its order.
 pub(super) fn calls_of_row(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
     let calls = match job {
         Job::Training(job) => step::calls(job, layout),
@@ -89,7 +89,7 @@ pub(super) fn calls_of_row(job: &Job, row: &ResultRow, layout: &Layout) -> Optio
     (are_of_row && !calls.is_empty()).then_some(calls)
 }
 
-/// What makes links alike.
+/// Class of equivalent links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     kind: LinkKind,
@@ -97,7 +97,7 @@ struct Class {
     rate: Option<Bandwidth>,
 }
 
-/// What a link ends at.
+/// Kind of device at the end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Gpu,
@@ -105,7 +105,7 @@ enum End {
     PcieSwitch,
     Cpu,
     Nic,
-    /// Of the network, by its distance from the hosts, from 1.
+    /// Network switch, with its tier from 1 (leaf).
     Switch(u32),
 }
 
@@ -131,8 +131,8 @@ struct Alike {
     busiest: (f64, LinkId),
 }
 
-/// Classes of links with how busy they are, the busiest first; `utilization` is by [`LinkId`]. Links that are never used are left
-/// out.
+/// Classes of links with their utilization, the busiest first; `utilization` is indexed by [`LinkId`]. Unused links are
+/// omitted.
 #[must_use]
 pub fn by_class(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     let tiers = tiers(fabric);
@@ -173,7 +173,7 @@ pub fn by_class(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     rows
 }
 
-/// How far network switches are from the hosts, by node: 1 next to them.
+/// Tier of each network switch by node: 1 for switches next to hosts, 0 for other devices.
 fn tiers(fabric: &Fabric) -> Vec<u32> {
     let mut tiers = vec![0; fabric.node_count()];
     let is_switch = |id: NodeId| fabric.node(id).kind == NodeKind::Switch;
@@ -198,9 +198,10 @@ mod tests {
 
     use super::*;
 
-    /// Two tiers of a network over eight hosts of eight GPUs on one NVSwitch: each link is in one class, and means are those of what was put on the links.
+    /// Two network tiers over eight hosts with eight GPUs on one NVSwitch: each link is in one class, and mean and
+    /// maximum match the given utilization.
     #[test]
-    fn links_are_told_apart_by_what_they_join() {
+    fn links_are_classified_by_their_ends() {
         let network = Some("fat_tree,nic=400Gb/s,radix=8".parse().unwrap());
         let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::of("hgx-h100") };
         let fabric = load(&request).unwrap();

@@ -1,5 +1,5 @@
-//! Steps that were measured on a candidate of a study, and what is predicted of them: how far the curve of kernels is to be
-//! trusted, and what `calibrate` fits it to.
+//! Measured steps on candidates of a study, which are compared with predictions and which `calibrate` fits the
+//! efficiency curve to.
 
 use fabricast_topologies::{Picos, Place};
 
@@ -8,35 +8,35 @@ use crate::job::{Arrivals, Job, Training};
 use crate::serve::best_service;
 use crate::step::{Machine, TimeError, best_step};
 
-/// What was measured of a job.
+/// Quantity measured of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
-    /// A step of training.
+    /// Time of a training step.
     Step,
-    /// A step of inference that carries prompts.
+    /// Time of an inference step with prefill.
     PromptStep,
-    /// A step of inference that carries none.
+    /// Time of a decode-only inference step.
     AnswerStep,
-    /// From a request to its first token.
+    /// Time to first token (TTFT) of a request.
     FirstToken,
-    /// From one token of a request to the next.
+    /// Time per output token (TPOT) of a request.
     PerToken,
-    /// Tokens in a second, on all GPUs together: trained on, or of answers.
+    /// Training or output tokens per second over all GPUs.
     Throughput,
-    /// Those over the GPUs.
+    /// Tokens per second and GPU.
     PerGpu,
-    /// Sequences trained on, or requests answered, in a second, on all GPUs together.
+    /// Training sequences or finished requests per second over all GPUs.
     Samples,
-    /// Operations of the model in a second over the GPUs, 1e12: those of [`Model::step_flops`](crate::job::Model::step_flops), which
-    /// counts scores whole and nothing twice that is computed twice (Megatron-LM's; PaLM's MFU, arXiv 2204.02311, appendix B, times the
-    /// peak).
+    /// Model Tflop/s per GPU, from [`Model::step_flops`](crate::job::Model::step_flops), which counts full attention
+    /// scores and no recomputation (Megatron-LM; PaLM's MFU times the peak, arXiv 2204.02311, appendix B).
     Tflops,
-    /// Those with half of the scores, as [`Model::causal_step_flops`](crate::job::Model::causal_step_flops) counts them.
+    /// Model Tflop/s per GPU with half of the scores, from
+    /// [`Model::causal_step_flops`](crate::job::Model::causal_step_flops).
     CausalTflops,
 }
 
 impl Figure {
-    /// All, as a study's keys are told.
+    /// All figures, in the order of study keys.
     pub const ALL: [Self; 10] = [
         Self::Step,
         Self::PromptStep,
@@ -50,7 +50,7 @@ impl Figure {
         Self::CausalTflops,
     ];
 
-    /// As it is written, with its unit.
+    /// The key of the figure, with its unit.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -67,37 +67,38 @@ impl Figure {
         }
     }
 
-    /// That of a key.
+    /// Returns the figure of a key.
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.key() == key)
     }
 
-    /// Whether more of it is less time.
+    /// Returns true if a larger value means less time.
     #[must_use]
     pub fn is_rate(self) -> bool {
         matches!(self, Self::Throughput | Self::PerGpu | Self::Samples | Self::Tflops | Self::CausalTflops)
     }
 
-    /// The greatest value that is read: a day, or one each nanosecond.
+    /// Largest valid value: one day, or one per nanosecond.
     pub(super) fn most(self) -> f64 {
         if self.is_rate() { 1e9 } else { 86_400.0 }
     }
 
-    /// The time that a value as it is written stands for: of a rate, from one to the next.
+    /// Returns the time that a value represents; for a rate, the time per unit.
     #[must_use]
     pub fn time(self, value: f64) -> Picos {
         let seconds = if self.is_rate() { 1.0 / value } else { value };
         Picos((seconds * 1e12).round() as u64)
     }
 
-    /// Whether two tell the same time of a job of this kind: all of a step of training, and all rates of answers.
+    /// Returns true if two figures of such a job measure the same time: all figures of a training step, and all
+    /// inference rates.
     #[must_use]
     pub fn tells_what(self, other: Self, job: &Job) -> bool {
         self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
     }
 
-    /// Whether jobs of this kind have it.
+    /// Returns true if such jobs have the figure.
     #[must_use]
     pub fn is_of(self, job: &Job) -> bool {
         match job {
@@ -107,12 +108,13 @@ impl Figure {
                 Self::FirstToken => matches!(job.arrivals, Arrivals::OneByOne { .. }),
                 _ => true,
             },
-            // A trace says itself what its kernels took.
+            // A trace records the times of its kernels.
             Job::Trace(_) => false,
         }
     }
 
-    /// That of a job's run, as it is written; `None` where it has none such (a step without prompts, where all carry some).
+    /// Returns the figure of a job's result; `None` if the result has none (decode-only steps where all steps carry
+    /// prefill).
     #[must_use]
     pub fn of_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
         match self {
@@ -131,10 +133,10 @@ impl Figure {
         }
     }
 
-    /// That of a job on a machine, whose degrees it names; `None` as in [`Self::of_row`].
+    /// Predicts the figure, as a time, for a job with given degrees on a machine; `None` as in [`Self::of_row`].
     ///
     /// # Errors
-    /// [`TimeError`]: a job that cannot be on these ranks, or a call without a price.
+    /// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.
     pub fn of_job(self, job: &Job, machine: &Machine<'_>) -> Result<Option<Picos>, TimeError> {
         let ranks = machine.ranks.len().max(1) as f64;
         let service = match job {
@@ -170,7 +172,7 @@ impl Figure {
         })
     }
 
-    /// Operations of a step that it counts.
+    /// Model operations of a step that the figure counts.
     fn operations(self, job: &Training) -> Option<f64> {
         match self {
             Self::Tflops => Some(job.model.step_flops(job.global_batch).0 as f64),
@@ -180,25 +182,25 @@ impl Figure {
     }
 }
 
-/// A measured step.
+/// Measured figure of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredStep {
-    /// The candidate that it ran on, by its place in the study.
+    /// Index of the candidate in the study.
     pub candidate: usize,
-    /// The job, by its place.
+    /// Index of the job in the study.
     pub job: usize,
-    /// The `[[measured]]` that it is of, by its place: one run, which may be told in several units.
+    /// Index of the `[[measured]]` table: one run, possibly with several figures.
     pub run: usize,
-    /// What was measured of it.
+    /// The measured figure.
     pub figure: Figure,
-    /// Its value as it is written.
+    /// Value in the unit of the figure.
     pub value: f64,
-    /// Where it stands.
+    /// Source location.
     pub place: Place,
 }
 
 impl MeasuredStep {
-    /// The time that its value stands for.
+    /// The time that its value represents.
     #[must_use]
     pub fn time(&self) -> Picos {
         self.figure.time(self.value)

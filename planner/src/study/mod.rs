@@ -1,13 +1,13 @@
-//! Studies: which of several machines to buy or rent for these jobs.
+//! Studies: comparison of machines to buy or rent for a set of jobs.
 //!
 //! ```text
 //! TOML ─read─► Study ─► Cases (candidate × job × setting, by key) ─run─► Run ─► prices ─► rank ─► Answer (results.json)
-//!                                              kept runs ─journal──┘
+//!                                               saved runs ─journal─┘
 //! ```
 //!
-//! Every candidate runs every job, or those that name it, as given and under each setting of `[sensitivity]`. A run knows no prices, and two runs
-//! that depend on the same have the same key and are one. Results stand in the order of the file and do not depend on
-//! threads, nor on which runs were made now and which were kept.
+//! Every candidate runs every job, or the jobs that name it, as given and under each setting of `[sensitivity]`. A run
+//! does not depend on prices. Runs with the same inputs have the same key and execute once. Results are in the order of
+//! the file and depend neither on the number of threads nor on which runs came from the journal.
 
 pub mod answer;
 pub mod beside;
@@ -49,65 +49,65 @@ use crate::job::Job;
 use crate::step::Efficiency;
 use setting::Setting;
 
-/// A study that ships as an example, and as what `study --template` writes.
+/// Example study, printed by `study --template`.
 pub const TEMPLATE: &str = include_str!("../../data/study.toml");
 
-/// The currency of studies: keys name it, and lists must have it.
+/// Currency of studies; keys contain its name, and price lists must use it.
 pub const CURRENCY: &str = "USD";
 
-/// What to compare, for what.
+/// A study: machines, jobs, constraints and assumptions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
-    /// Machines.
+    /// Machines to compare.
     pub candidates: Vec<Candidate>,
-    /// What they are for.
+    /// Jobs that they run.
     pub jobs: Vec<Job>,
-    /// Of each job what it says, by key, as TOML; without its name, its weight and where it runs.
+    /// Keys and values of each job as TOML, without its name, weight and candidates.
     pub asked: Vec<BTreeMap<String, String>>,
-    /// Which of them run on which of the machines.
+    /// Assignment of jobs to candidates.
     pub pairs: Pairs,
-    /// What was measured of some of them.
+    /// Measured steps of some of the jobs.
     pub measured: Vec<MeasuredStep>,
-    /// What they must keep within.
+    /// Limits for the candidates.
     pub constraints: Constraints,
-    /// What costs are worked out with.
+    /// Assumptions for costs.
     pub assumptions: Assumptions,
-    /// What is said of how long kernels take.
+    /// Kernel efficiency given by the study.
     pub efficiency: GivenEfficiency,
-    /// What is changed, to see whether the answer does.
+    /// Changes of the sensitivity analysis.
     pub sensitivities: Vec<Setting>,
 }
 
 impl Study {
-    /// The curve of a candidate's kernels, on its fabric or on that as it is changed.
+    /// Returns the efficiency curve of a candidate, on its fabric or a changed version of it.
     #[must_use]
     pub fn curve(&self, candidate: usize, fabric: &Fabric) -> Efficiency {
         self.candidates.get(candidate).map_or(self.efficiency, |one| one.efficiency).on(fabric)
     }
 
-    /// The jobs that run on a candidate, by its place; each with its own.
+    /// Returns the jobs that run on a candidate, with their indices.
     pub fn jobs_on(&self, candidate: usize) -> impl Iterator<Item = (usize, &Job)> {
         self.jobs.iter().enumerate().filter(move |(job, _)| self.pairs.has(candidate, *job))
     }
 }
 
-/// What a study says of how long kernels take; the rest is that of each candidate's GPUs ([`Efficiency::of`]).
+/// Kernel efficiency given by a study; the other parameters are those of each candidate's GPUs ([`Efficiency::of`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GivenEfficiency {
-    /// What large matrix products reach of the peak, over 0 to 1.
+    /// Fraction of the peak that large GEMMs reach, 0 to 1.
     pub matrix: Option<f64>,
-    /// What attention reaches of the peak of 16 bits where rows meet many keys, over 0 to 1.
+    /// Fraction of the 16-bit peak that attention reaches with many keys per row, 0 to 1.
     pub attention: Option<f64>,
-    /// What products and attention that wait for their bytes reach of the memory's bandwidth, over 0 to 1.
+    /// Fraction of the memory bandwidth that memory-bound GEMMs and attention reach, 0 to 1.
     pub memory: Option<f64>,
-    /// What kernels between products reach of it, over 0 to 1.
+    /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: Option<f64>,
-    /// What each kernel takes besides.
+    /// Fixed time per kernel: launch, fill and drain.
     pub start: Option<Picos>,
 }
 
 impl GivenEfficiency {
-    /// With another's figures where it has none.
+    /// Fills missing parameters from another value.
     #[must_use]
     pub(super) fn or(self, other: Self) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl GivenEfficiency {
         }
     }
 
-    /// The curve of a fabric's GPUs.
+    /// Returns the efficiency curve on a fabric's GPUs.
     #[must_use]
     pub fn on(&self, fabric: &Fabric) -> Efficiency {
         let own = Efficiency::of(fabric);
@@ -134,58 +134,58 @@ impl GivenEfficiency {
     }
 }
 
-/// A machine.
+/// Machine of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its fabric.
+    /// Fabric.
     pub fabric: FabricRequest,
-    /// The network between its hosts as the command line has it, where it is given.
+    /// Network between its hosts in command-line syntax, if the study gives one.
     pub network: Option<String>,
-    /// The curve of its kernels, as far as it or the study gives one.
+    /// Efficiency parameters given by the candidate or the study.
     pub efficiency: GivenEfficiency,
-    /// What is paid for it.
+    /// Price.
     pub price: Option<Price>,
-    /// The entry of a price list that the price comes from.
+    /// Price-list entry of the price.
     pub listed: Option<Listed>,
-    /// Where that entry is named.
+    /// Source location of the price-list name.
     pub price_place: Place,
-    /// Power of all of it, in kW.
+    /// Power of the whole machine, in kW.
     pub power_kw: Option<Band>,
-    /// Racks that it fills.
+    /// Number of racks.
     pub racks: Option<f64>,
-    /// Where it stands.
+    /// Source location of the candidate.
     pub place: Place,
-    /// Where its fabric stands.
+    /// Source location of the fabric.
     pub fabric_place: Place,
-    /// Where it stands how many GPUs of a host are taken; its fabric's place where that is not said.
+    /// Source location of the number of GPUs per host; that of the fabric if the key is absent.
     pub gpus_place: Place,
 }
 
-/// What a candidate must keep within; absent: anything.
+/// Limits for candidates; `None`: no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
-    /// The most that may be paid at once.
+    /// Largest purchase price.
     pub budget: Option<f64>,
-    /// The most that may be paid by the hour, energy included.
+    /// Largest cost per hour, energy included.
     pub hourly: Option<f64>,
-    /// The most power, kW.
+    /// Largest power, in kW.
     pub power_kw: Option<f64>,
-    /// The most racks.
+    /// Largest number of racks.
     pub racks: Option<f64>,
-    /// Where they stand.
+    /// Source location.
     pub place: Place,
 }
 
-/// What costs are worked out with: nobody's figures but the user's to replace.
+/// Assumptions for costs, which the user is expected to replace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assumptions {
-    /// Years over which a purchase is written off.
+    /// Depreciation period of a purchase, in years.
     pub years: f64,
-    /// The part of the time that it works, over 0 to 1.
+    /// Fraction of the time that a machine works, 0 to 1.
     pub utilization: f64,
-    /// A kWh.
+    /// Price of a kWh.
     pub per_kwh: f64,
 }
 
@@ -196,7 +196,7 @@ impl Default for Assumptions {
 }
 
 impl Assumptions {
-    /// Hours of work over which a purchase is written off.
+    /// Hours of work in the depreciation period.
     #[must_use]
     pub fn hours(&self) -> f64 {
         self.years * 365.25 * 24.0 * self.utilization

@@ -1,20 +1,21 @@
-//! What is paid for a candidate: a price, and how many times it counts, which its unit tells of the hosts and GPUs.
+//! Price of a candidate: price per unit, and number of units, which follows from the unit and the numbers of hosts and
+//! GPUs.
 
 use fabricast_topologies::Fabric;
 
 use super::Band;
 
-/// What there is of a machine.
+/// Size of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// GPUs in use, on all hosts together.
+    /// Number of GPUs in use on all hosts.
     pub gpus: usize,
-    /// Hosts with GPUs in use.
+    /// Number of hosts with GPUs in use.
     pub hosts: usize,
 }
 
 impl Extent {
-    /// That of a fabric.
+    /// The size of a fabric.
     #[must_use]
     pub fn of(fabric: &Fabric) -> Self {
         let gpus = fabric.gpus();
@@ -22,52 +23,52 @@ impl Extent {
     }
 }
 
-/// What is paid.
+/// Price of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// How.
+    /// Mode of payment.
     pub payment: Payment,
-    /// What for one of what is counted.
+    /// Price of one unit.
     pub band: Band,
-    /// How many there are of it.
+    /// Number of units.
     pub counted: Counted,
 }
 
-/// How a price is paid.
+/// Mode of payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payment {
-    /// At once.
+    /// Purchase.
     Bought,
-    /// By the hour.
+    /// Per hour.
     Hired,
 }
 
-/// How many times a price counts.
+/// Number of units of a price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counted {
-    /// As often as is said: once, where it is the price of all.
+    /// A given number; 1 for the price of the whole machine.
     Given(f64),
-    /// For each GPU.
+    /// Number of GPUs.
     Gpus,
-    /// For each host.
+    /// Number of hosts.
     Hosts,
-    /// For each rack, begun ones too.
+    /// Number of racks, rounded up.
     Racks {
-        /// Hosts of a rack.
+        /// Hosts per rack.
         hosts: u32,
     },
-    /// Its unit does not tell: once for one host, and for several it has to be said.
+    /// Unknown from the unit: 1 for a single host, must be given for several.
     Untold,
 }
 
 impl Price {
-    /// The price of all, as it is given.
+    /// Creates the price of a whole machine.
     #[must_use]
     pub fn whole(payment: Payment, band: Band) -> Self {
         Self { payment, band, counted: Counted::Given(1.0) }
     }
 
-    /// How many times it counts for a machine.
+    /// Returns the number of units for a machine.
     #[must_use]
     pub fn count(&self, extent: Extent) -> f64 {
         match self.counted {
@@ -79,7 +80,7 @@ impl Price {
         }
     }
 
-    /// What all of a machine costs.
+    /// Returns the total price of a machine.
     #[must_use]
     pub fn total(&self, extent: Extent) -> Band {
         self.band.times(self.count(extent))
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_those_of_gpus_hosts_and_begun_racks() {
+    fn unit_counts_follow_gpus_hosts_and_racks() {
         let extent = Extent { gpus: 144, hosts: 37 };
         let band = Band { low: 2.0, high: 3.0 };
         for (counted, count) in [

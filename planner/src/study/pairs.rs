@@ -1,32 +1,34 @@
-//! Which jobs run on which candidates: all on all, but for those that name theirs. Steps that others published are each of one machine.
+//! Assignment of jobs to candidates: all jobs on all candidates, except for jobs that name theirs. Published steps, for
+//! example, belong to one machine each.
 
-/// What each job names of the candidates.
+/// Candidates that each job names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
-    /// By the job's place; `None`: all. Places of candidates otherwise.
+    /// Candidate indices by job; `None`: all candidates.
     named: Vec<Option<Vec<usize>>>,
 }
 
 impl Pairs {
-    /// Of jobs in their order, each with the places of the candidates that it names; `None`: it names none, and runs on all.
+    /// Creates the assignment from the candidate indices that each job names; `None`: the job runs on all.
     #[must_use]
     pub fn new(named: Vec<Option<Vec<usize>>>) -> Self {
         Self { named }
     }
 
-    /// Whether a job runs on a candidate, by their places in the study.
+    /// Returns true if a job runs on a candidate; both are indices in the study.
     #[must_use]
     pub fn has(&self, candidate: usize, job: usize) -> bool {
         self.of_job(job).is_none_or(|named| named.contains(&candidate))
     }
 
-    /// The candidates that a job names; `None` where it runs on all.
+    /// Returns the candidates that a job names; `None` if it runs on all.
     #[must_use]
     pub fn of_job(&self, job: usize) -> Option<&[usize]> {
         self.named.get(job)?.as_deref()
     }
 
-    /// The first of the candidates that have the same jobs as this one, with which it is compared.
+    /// Returns the first candidate with the same jobs as this one. Candidates with the same first candidate are
+    /// compared.
     #[must_use]
     pub fn first_like(&self, candidate: usize) -> usize {
         let has_same =
@@ -34,7 +36,7 @@ impl Pairs {
         (0..candidate).find(has_same).unwrap_or(candidate)
     }
 
-    /// Whether candidates have different jobs, so that what each is ranked by is not of the same.
+    /// Returns true if candidates have different jobs, so that their scores are not comparable.
     #[must_use]
     pub fn differ(&self, candidates: usize) -> bool {
         (0..self.named.len()).any(|job| !(0..candidates).all(|candidate| self.has(candidate, job)))

@@ -1,4 +1,4 @@
-//! Prices: what is paid at once or by the hour, between a low and a high end, in one currency.
+//! Prices: bands of purchase prices or prices per hour, in one currency.
 
 use fabricast_topologies::{Origin, Place};
 use serde::Deserialize;
@@ -7,23 +7,23 @@ use toml::Spanned;
 use super::read::{LEAST, MOST_MONEY};
 use crate::job::{JobError, refused, written};
 
-/// The list that ships, each entry with its date and source.
+/// Shipped price list; each entry has a date and a source.
 const LIST: &str = include_str!("../../data/prices.toml");
 
-/// Between two ends: of a price, in the study's currency; of power, in kW.
+/// Band between two values: a price in the study's currency, or power in kW.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Band {
-    /// The least.
+    /// Lower end.
     pub low: f64,
-    /// The most.
+    /// Upper end.
     pub high: f64,
 }
 
 impl Band {
-    /// Itself, where it is one: from the least that counts up to `most`, both ends.
+    /// Returns the band if both ends are from the smallest valid value to `most`.
     ///
     /// # Errors
-    /// What is wrong with it, as what `name` says.
+    /// Description of the problem; `name` names the value.
     pub(super) fn checked(self, name: &str, most: f64) -> Result<Self, String> {
         let Self { low, high } = self;
         match [low, high].into_iter().find(|end| !(LEAST..=most).contains(end)) {
@@ -35,70 +35,70 @@ impl Band {
         }
     }
 
-    /// The middle, by which candidates are ranked.
+    /// Middle of the band, used for ranking.
     #[must_use]
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
     }
 
-    /// So many times as much.
+    /// Multiplies both ends by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
-    /// With as much more, low ends and high ends together.
+    /// Adds two bands end by end.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self { low: self.low + more.low, high: self.high + more.high }
     }
 
-    /// Whether its ends are apart.
+    /// Returns true if the ends differ.
     #[must_use]
     pub fn is_wide(self) -> bool {
         self.low < self.high
     }
 }
 
-/// What a price is for.
+/// Unit of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
-    /// One of the item, bought; how many a machine takes is not told.
+    /// One item, bought; the number per machine is unknown.
     Each,
-    /// A host, bought.
+    /// One host, bought.
     Node,
-    /// A GPU, bought.
+    /// One GPU, bought.
     Gpu,
-    /// A rack of it, bought.
+    /// One rack, bought.
     Rack,
-    /// An hour of the item; how many a machine takes is not told.
+    /// One item per hour; the number per machine is unknown.
     Hour,
-    /// An hour of one host.
+    /// One host per hour.
     NodeHour,
-    /// An hour of one GPU.
+    /// One GPU per hour.
     GpuHour,
 }
 
-/// An entry of a price list.
+/// Entry of a price list.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listed {
-    /// What it is the price of.
+    /// Name of the item.
     pub item: String,
-    /// The least seen.
+    /// Lowest price seen.
     pub low: f64,
-    /// The most seen.
+    /// Highest price seen.
     pub high: f64,
-    /// Its currency.
+    /// Currency.
     pub currency: String,
-    /// What it is for.
+    /// Unit of the price.
     pub unit: PriceUnit,
-    /// Hosts of a rack, where it is the price of one.
+    /// Hosts per rack, for prices of racks.
     pub hosts: Option<u32>,
-    /// When, as the source says.
+    /// Date given by the source.
     pub date: String,
-    /// Who says so.
+    /// Source.
     pub source: String,
 }
 
@@ -109,17 +109,17 @@ struct List {
     price: Vec<Spanned<Listed>>,
 }
 
-/// The list that ships; empty were it broken, which a test rules out.
+/// Returns the shipped list; empty if it were invalid, which a test rules out.
 #[must_use]
 pub fn shipped() -> Vec<Listed> {
     read_list(LIST, "prices.toml").unwrap_or_default()
 }
 
-/// Reads a list of prices; `source` names it in errors.
+/// Reads a price list; `source` names it in errors.
 ///
 /// # Errors
-/// [`JobError`] with line and column: what is no TOML, unknown keys or units, bands that cannot be, and entries without a
-/// date or a source, since no price stands without them.
+/// [`JobError`] with line and column: invalid TOML, unknown keys or units, invalid bands, and entries without a date or
+/// a source, which every price needs.
 pub fn read_list(text: &str, source: &str) -> Result<Vec<Listed>, JobError> {
     let origin = Origin::new(source, text);
     let read: List = toml::from_str(text).map_err(|error| refused(origin, &error))?;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_that_ships_is_whole() {
+    fn shipped_price_list_is_valid() {
         let list = shipped();
         assert_eq!(list.len(), LIST.matches("[[price]]").count());
         assert!(list.len() > 20);

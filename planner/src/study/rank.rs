@@ -1,35 +1,37 @@
-//! The order of candidates: those that fit first, by what their jobs cost, or by how fast they are where there are no prices.
+//! Ranking of candidates: those that meet all constraints first, then by the cost of their jobs, or by speed without
+//! prices.
 //!
-//! Jobs count by weight, in a geometric mean, so that a job of long steps counts no more than one of short ones. Candidates are compared
-//! with those that have the same jobs, and no others: those of the first candidate come first.
+//! The score is a geometric mean over jobs, weighted, so that jobs with long and with short steps count alike. Only
+//! candidates with the same jobs are compared; those with the jobs of the first candidate come first.
 
 use super::answer::{JobKind, ResultRow};
 use super::chance::{self, Span};
 use super::{Band, Constraints, Extent, Study, Terms};
 
-/// A candidate and its place.
+/// Candidate with its score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
-    /// Number of the candidate in the study.
+    /// Index of the candidate in the study.
     pub candidate: usize,
-    /// The first candidate of those that it is compared with ([`Pairs::first_like`](super::Pairs::first_like)).
+    /// First candidate of the group that it is compared with ([`Pairs::first_like`](super::Pairs::first_like)).
     pub among: usize,
-    /// Weighted geometric mean over jobs: of the cost of a million tokens where there are prices, otherwise of the seconds
-    /// that a million tokens take. Infinite where a job cannot run.
+    /// Weighted geometric mean over jobs of the cost per million tokens, or of the seconds per million tokens without
+    /// prices. Infinite if a job cannot run.
     pub score: f64,
-    /// Whether none of these is both cheaper by the hour and faster over all jobs; `None` without prices.
+    /// True if it is Pareto-optimal: no other candidate of its group is both cheaper per hour and faster over all jobs.
+    /// `None` without prices.
     pub pareto: Option<bool>,
-    /// Why it stands behind: jobs that do not fit, constraints that it breaks.
+    /// Violated constraints and jobs that do not fit.
     pub beyond: Vec<String>,
-    /// How likely it is to be the first of them, prices anywhere in their bands; `None` without prices.
+    /// Probability of lowest cost in its group, with prices anywhere in their bands; `None` without prices.
     pub probability_best: Option<f64>,
 }
 
-/// A job on a candidate with its costs, or why it cannot run there; `None` where it is not to.
+/// Result of a job on a candidate with costs, or the reason why it cannot run; `None` if it is not assigned to the
+/// candidate.
 pub type Row = Option<Result<ResultRow, String>>;
 
-/// Ranks the candidates of a study by their rows, which stand by candidate, then by job. `extents` are those of the candidates
-/// as they are paid for.
+/// Ranks the candidates of a study. `rows` are by candidate, then by job; `extents` are those that prices refer to.
 #[must_use]
 pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> Vec<Ranked> {
     let of = |candidate: usize| {
@@ -70,7 +72,7 @@ pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> V
             Ranked { candidate: number, among, score, pareto: None, beyond, probability_best: None }
         })
         .collect();
-    // (Stable: those that are compared stay in the order of the study.)
+    // (A stable sort keeps compared candidates in study order.)
     ranked.sort_by_key(|one| one.among);
     if priced {
         for compared in ranked.chunk_by_mut(|a, b| a.among == b.among) {
@@ -84,7 +86,7 @@ pub fn rank(study: &Study, extents: &[Extent], rows: &[Row], terms: &Terms) -> V
     ranked
 }
 
-/// Says of candidates that are compared with each other which are on the Pareto front, and how likely each is the best.
+/// Computes Pareto optimality and the probability of lowest cost for candidates that are compared.
 fn weigh(
     study: &Study,
     compared: &mut [Ranked],
@@ -113,7 +115,7 @@ fn weigh(
     }
 }
 
-/// What a job lacks of memory and what would fit, in words; its limits that are broken.
+/// Describes the memory that a job lacks, changes that would make it fit, and SLO violations.
 fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
     let lacking = row.memory_beyond_gb.map(|over| {
         let would = match (row.kind, row.would_fit.as_slice()) {
@@ -136,13 +138,13 @@ fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
     lacking.into_iter().chain(beside).chain(row.late.iter().map(|late| format!("{name}: {late}"))).collect()
 }
 
-/// Whether what may be filled holds the weights and what libraries have, though not all.
+/// Returns true if the weights and the libraries fit the available memory, although the whole job does not.
 fn has_room_for_weights(row: &ResultRow, over: f64) -> bool {
     let filled = row.memory_gb.map(|all| all - over);
     row.memory.zip(filled).is_some_and(|(memory, filled)| memory.weights_gb + memory.runtime_gb <= filled)
 }
 
-/// Candidates of the same entry of a price list pay the same price, wherever it is in its band: the first of them.
+/// Returns the first candidate with the same price-list entry: such candidates have the same price within its band.
 fn group(study: &Study, candidate: usize) -> usize {
     let listed = |number: usize| study.candidates.get(number).and_then(|one| one.listed.as_ref());
     let own = listed(candidate);
@@ -150,9 +152,8 @@ fn group(study: &Study, candidate: usize) -> usize {
     first.unwrap_or(candidate)
 }
 
-/// Where no candidate keeps within what a study says before anything runs (budget, cost of an hour, power, racks): the
-/// number of the one that comes nearest, by the constraint that it breaks by most. `None` where one does, or where there
-/// are no constraints.
+/// Returns the candidate closest to the constraints on budget, cost per hour, power and racks, by its worst violation,
+/// if no candidate meets them. `None` if one does, or without constraints.
 #[must_use]
 pub fn nearest(study: &Study, extents: &[Extent]) -> Option<usize> {
     let terms = Terms::of(study.assumptions);
@@ -165,6 +166,6 @@ pub fn nearest(study: &Study, extents: &[Extent]) -> Option<usize> {
     if excess.iter().any(|&one| one <= 1.0) {
         return None;
     }
-    // Of equals the first.
+    // Ties go to the first.
     excess.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map(|(number, _)| number)
 }

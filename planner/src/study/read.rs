@@ -1,4 +1,4 @@
-//! From the TOML of a study to a study: what cannot be is named with its line and column.
+//! Parser of study files (TOML). Errors name line and column.
 
 mod measured;
 mod pairs;
@@ -83,31 +83,31 @@ struct EfficiencyText {
     start: Option<Spanned<String>>,
 }
 
-/// Finds the list of prices that a study names: what the list is called in errors, and its text.
+/// Lookup of the price list that a study names; returns its name for errors and its text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
 
-/// Finds the files of a trace by the name that a job gives it: what each is called in errors, and its bytes.
+/// Lookup of the files of a trace by the name in the job; returns the name for errors and the bytes of each file.
 pub type Traces<'a> = &'a dyn Fn(&str) -> Result<Vec<Contents>, String>;
 
-/// Whether a text looks like a study: TOML with jobs or candidates.
+/// Returns true if a text looks like a study: TOML with jobs or candidates.
 #[must_use]
 pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("job") || table.contains_key("candidate"))
 }
 
-/// Reads a study that names no list of prices and no trace; `source` names it in errors.
+/// Reads a study without price lists and traces; `source` names it in errors.
 ///
 /// # Errors
-/// As [`read_study_with`].
+/// See [`read_study_with`].
 pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
     read_study_with(text, source, &|name| Err(format!("`{name}` cannot be looked for here")), Beside::NOTHING.traces)
 }
 
-/// Reads a study; `source` names it in errors, `lists` finds the list of prices that it may name, `traces` what its jobs do.
+/// Reads a study. `source` names it in errors, `lists` finds its price list, `traces` finds the traces of its jobs.
 ///
 /// # Errors
-/// [`JobError`] with line and column: what is no TOML, unknown keys, values that cannot be, names that stand twice, no
-/// candidate or no job, prices of which some are missing or in another currency; in a trace, with the place there.
+/// [`JobError`] with line and column: invalid TOML, unknown keys, invalid values, duplicate names, no candidate or no
+/// job, missing prices or prices in another currency; for errors in a trace, the location in the trace.
 pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Traces<'_>) -> Result<Study, JobError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -178,10 +178,10 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     Ok(Study { candidates, jobs, asked, pairs, measured, constraints, assumptions, efficiency, sensitivities })
 }
 
-/// Keys of a job that say nothing of the work.
+/// Keys of a job that do not describe its work.
 const NAMES: [&str; 3] = ["name", "candidates", "weight"];
 
-/// What each `[[job]]` of a text says of its work.
+/// Returns the keys and values of each `[[job]]` that describe its work.
 fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
     let table = text.parse::<toml::Table>().unwrap_or_default();
     let jobs = table.get("job").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -192,10 +192,10 @@ fn asked(text: &str) -> Vec<BTreeMap<String, String>> {
     jobs.iter().map(|job| job.as_table().map(keys).unwrap_or_default()).collect()
 }
 
-/// Reads the one job of a file, its keys by themselves or the `[[job]]` of a study, and what the study says of kernels.
+/// Reads the only job of a file, given by its keys or as the `[[job]]` of a study, with the study's kernel efficiency.
 ///
 /// # Errors
-/// [`JobError`] as [`read_study_with`], and where a study has several jobs.
+/// [`JobError`]: see [`read_study_with`]; also for a study with several jobs.
 pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Job, GivenEfficiency), JobError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -217,19 +217,19 @@ pub fn read_only_job(text: &str, source: &str, traces: Traces<'_>) -> Result<(Jo
     }
 }
 
-/// Less than anything that is paid, drawn or counted.
+/// Smallest valid price, power or count.
 pub(super) const LEAST: f64 = 1e-6;
 
-/// The most that may be paid or spent, in the study's currency: more than all machines there are.
+/// Largest valid price or budget, in the study's currency: more than all existing machines.
 pub(super) const MOST_MONEY: f64 = 1e12;
 
-/// The most power, in kW: 100 GW.
+/// Largest valid power in kW: 100 GW.
 const MOST_KW: f64 = 1e8;
 
-/// The most racks, or of any item of a price list.
+/// Largest number of racks, or of items of a price list.
 const MOST_ITEMS: f64 = 1e7;
 
-/// The most that a kWh may cost.
+/// Largest price of a kWh.
 const MOST_PER_KWH: f64 = 1e6;
 
 #[derive(Clone, Copy)]
@@ -242,7 +242,7 @@ impl Reader<'_> {
         JobError::at(&self.origin.place(bytes), message)
     }
 
-    /// A number over 0, from [`LEAST`] up to `most`.
+    /// Reads a number from [`LEAST`] to `most`.
     fn positive(self, name: &str, value: Option<&Spanned<f64>>, most: f64) -> Result<Option<f64>, JobError> {
         match value.map(|value| (*value.get_ref(), value.span())) {
             None => Ok(None),
@@ -296,7 +296,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The keys of `[cluster] network`, which the command line has in one text, and that text.
+    /// Converts the keys of a `network` table to command-line syntax and parses it.
     fn network(self, table: &Spanned<toml::Table>) -> Result<(String, NetworkSpec), JobError> {
         let mut words = Vec::new();
         for (key, value) in table.get_ref() {
@@ -363,14 +363,14 @@ mod tests {
                        model = { layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8 }\n";
 
     #[test]
-    fn the_template_is_a_study() {
+    fn template_is_a_valid_study() {
         let study = read_study(TEMPLATE, "study.toml").unwrap();
         assert!(study.candidates.len() > 1 && !study.jobs.is_empty());
         assert!(study.candidates.iter().all(|one| one.price.is_some()));
     }
 
     #[test]
-    fn what_is_wrong_is_named_where_it_stands() {
+    fn errors_name_location_and_cause() {
         for (lines, place, expected) in [
             ("price_eur = 3", "s.toml:4:1", "unknown field"),
             ("price_usd = { low = 3, high = 2 }", "s.toml:4:13", "expected low ≤ high"),
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(error.help.as_deref(), Some("did you mean `j`?"));
         assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
         assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
-        // A key that looks like one that there is.
+        // A misspelt key gets a suggestion.
         let misspelt = format!("{CANDIDATE}{}", JOB.replace("global_batch", "globl_batch"));
         assert_eq!(read_study(&misspelt, "s").unwrap_err().help.as_deref(), Some("did you mean `global_batch`?"));
         let twice = format!("{CANDIDATE}{JOB}{JOB}");

@@ -1,4 +1,4 @@
-//! What a run says, before prices: a job's step as a row of `results.json`.
+//! Conversion of a run to a row of `results.json`, without prices.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -8,17 +8,17 @@ use crate::serve::Service;
 use crate::step::{Exchange, PricedCall, Share, Step};
 use crate::trace::Outcome;
 
-/// What memory lacks of what a rank keeps there.
+/// Memory that a rank lacks; `None` if it fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    /// That of its GPU.
+    /// Memory of its GPU.
     pub own: Option<Bytes>,
-    /// Its part of that of the CPU next to it.
+    /// Its share of the memory of the next CPU.
     pub host: Option<Bytes>,
 }
 
-/// A training job's step on so many ranks. `beyond` is what memory lacks; `hosts` are those of the ranks, and
-/// `of_one_host` is what the step takes on one of them.
+/// Row of a training job. `beyond` is the memory that lacks; `hosts` is the number of hosts of the ranks; `of_one_host`
+/// is the time of the step on one host.
 #[must_use]
 pub fn trained(
     job: &Training,
@@ -46,7 +46,7 @@ pub fn trained(
     }
 }
 
-/// An inference job's mean step on so many ranks, what a rank holds, and what its requests see.
+/// Row of an inference job: mean step, memory of a rank, and latencies of its requests.
 #[must_use]
 pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
     let room = service.room.as_ref();
@@ -68,12 +68,13 @@ pub fn served(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, s
     }
 }
 
-/// A trace, from its first event to its last. What it brings about nobody wrote down, nor what memory it takes.
+/// Row of a trace, from its first event to its last. Traces record neither tokens nor memory.
 #[must_use]
 pub fn traced(job: &Traced, outcome: &Outcome) -> ResultRow {
     let time = outcome.time;
     let part = |of: Picos| of.0 as f64 / time.0.max(1) as f64;
-    // While the busiest rank does not compute, calls are under way, or it waits for others and for begins that were written down.
+    // While the busiest rank does not compute, calls are active, or it waits for other ranks or for recorded start
+    // times.
     let exposed = outcome.exposed().min(outcome.communication);
     let shares = [("compute", outcome.compute), ("communication", exposed), ("waiting", outcome.exposed() - exposed)];
     let binds = shares.iter().rev().max_by_key(|share| share.1).map_or("compute", |share| share.0);
@@ -92,7 +93,7 @@ pub fn traced(job: &Traced, outcome: &Outcome) -> ResultRow {
     }
 }
 
-/// What holds of a step of either kind; how much it brings about is not known here.
+/// Fields that training and inference share; throughput is not known here.
 fn stepped(job: &str, kind: JobKind, ranks: usize, step: &Step, footprint: &Footprint, beyond: Lacking) -> ResultRow {
     ResultRow {
         job: job.to_owned(),
@@ -116,7 +117,7 @@ fn stepped(job: &str, kind: JobKind, ranks: usize, step: &Step, footprint: &Foot
     }
 }
 
-/// A call of a step on a layout.
+/// Row of a call of a step.
 #[must_use]
 pub fn call(one: &PricedCall, layout: &Layout) -> CallRow {
     let Exchange { dimension, collective, bytes } = one.call.exchange;

@@ -1,4 +1,4 @@
-//! Makes runs: each job on the fabric of its candidate, on all threads.
+//! Execution of runs: each job on the fabric of its candidate, in parallel.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,75 +24,75 @@ use crate::step::{
     unbounded_step,
 };
 
-/// A run that was made.
+/// Finished run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What tells it from others.
+    /// Key of the run.
     pub key: Key,
-    /// What it is a run of, for people.
+    /// Display name of the run.
     pub title: String,
-    /// What came of it.
+    /// Result of the run.
     pub outcome: Outcome,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It runs; without costs, which are no business of runs.
+    /// Result row without costs.
     Done(Box<ResultRow>),
-    /// It cannot run there, for this reason.
+    /// Reason why the job cannot run on the candidate.
     Refused(String),
 }
 
-/// Why there are no results.
+/// Reason why a study has no results.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StudyError {
-    /// A study that cannot be.
+    /// Invalid study.
     #[error("{0}")]
     Study(Box<JobError>),
-    /// A job that cannot be on a candidate.
+    /// Job that cannot run on a candidate.
     #[error("{error} (candidate `{candidate}`)")]
     Job {
-        /// The candidate.
+        /// Name of the candidate.
         candidate: String,
-        /// Why.
+        /// The error.
         error: Box<JobError>,
     },
-    /// A call without a price.
+    /// Call without a predicted time.
     #[error("{job} on {candidate}: {error}")]
     Plan {
-        /// The candidate.
+        /// Name of the candidate.
         candidate: String,
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// Why.
+        /// The error.
         error: Box<PlanError>,
     },
     /// No profile for a candidate.
     #[error("{candidate}: {error}")]
     Profile {
-        /// The candidate.
+        /// Name of the candidate.
         candidate: String,
-        /// Why.
+        /// The error.
         error: Box<ProfileError>,
     },
 }
 
-/// Who is told of runs as they end, and how they are stopped.
+/// Progress reporting and cancellation of runs.
 pub struct Watch<'a> {
-    /// Is told of each run, on the thread that made it.
+    /// Called with each finished run, on its thread.
     pub ended: &'a (dyn Fn(&Run) + Sync),
-    /// Runs that ended.
+    /// Number of finished runs.
     pub done: &'a AtomicUsize,
-    /// Set from outside: no further run is begun.
+    /// Set by the caller to cancel: no further run starts.
     pub stop: &'a AtomicBool,
 }
 
-/// Whether the degrees that jobs name fit the candidates' ranks, and whether each job finds a candidate with units for its
-/// precision and a way to what it keeps elsewhere, and how many of its listed price each takes: told before anything runs.
+/// Checks a study before anything runs: degrees fit the candidates' ranks, each job has a candidate with units for its
+/// precision and a route to offloaded data, and listed prices have a number of units.
 ///
 /// # Errors
-/// [`StudyError::Job`]: the first in the order of the study.
+/// [`StudyError::Job`]: the first in study order.
 pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
         for (_, job) in study.jobs_on(number) {
@@ -101,7 +101,7 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             let given = match job {
                 Job::Training(job) => Layout::given(job, ranks),
                 Job::Inference(job) => Layout::given_to_serve(job, ranks),
-                // A candidate with too few is told among the others.
+                // A candidate with too few ranks is reported in the results.
                 Job::Trace(_) => Ok(None),
             };
             given.map_err(refused)?;
@@ -117,7 +117,7 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     })
 }
 
-/// Several hosts have to be told apart from one where a price's unit does not.
+/// Checks that the number of units is known if a price's unit does not determine it for several hosts.
 fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
     let hosts = Extent::of(fabric).hosts;
     let is_untold = candidate.price.is_some_and(|price| price.counted == Counted::Untold);
@@ -129,7 +129,7 @@ fn counted(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
     Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
 }
 
-/// A candidate that lacks what a job needs is told among the others, unless there is no other.
+/// Checks that at least one candidate of a job satisfies a condition; the others are reported in the results.
 fn on_some(
     study: &Study,
     fabrics: &[Fabric],
@@ -150,7 +150,7 @@ fn on_some(
     }
 }
 
-/// Whether anything runs as the study says: where nothing does there is nothing to rank.
+/// Checks that at least one run of the unchanged study succeeded; otherwise there is nothing to rank.
 ///
 /// # Errors
 /// [`StudyError::Study`] at the first job, with the reason of the first candidate.
@@ -174,13 +174,11 @@ pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Ou
     Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(place, message) })))
 }
 
-/// Makes these runs of a study on all threads of the current pool; they come in the order of `wanted`, which is that of
-/// `cases`.
-///
-/// What cannot run is an outcome.
+/// Executes runs of a study on all threads of the current pool and returns them in the order of `wanted`, which is that
+/// of `cases`. A job that cannot run is an outcome, not an error.
 ///
 /// # Errors
-/// [`StudyError::Profile`]: none for a candidate.
+/// [`StudyError::Profile`]: no profile for a candidate.
 pub fn run(
     study: &Study,
     fabrics: &[Fabric],
@@ -205,7 +203,7 @@ pub fn run(
         let router = Router::listing(fabric, RouteOptions::default(), Links::OneOfAlike);
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
-        // Jobs on the same devices share what calls take.
+        // Jobs on the same devices share the cache of call times.
         let mut placed: Vec<Cow<'_, [NodeId]>> = Vec::new();
         let mut of_jobs: Vec<(usize, Result<usize, JobError>)> = Vec::new();
         for (number, job) in group.iter().filter_map(|case| Some((case.job, study.jobs.get(case.job)?))) {
@@ -249,7 +247,7 @@ pub fn run(
     Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// A job on a machine, with what its figures take for granted there.
+/// Result of a job on a machine, with the assumptions behind its figures.
 fn one(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let row = on_machine(job, machine)?;
     Ok(ResultRow { notes: taken_for_granted(job, machine), ..row })
@@ -262,7 +260,7 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
             let (step, footprint) = best_step(job, machine)?;
             let memories = machine.memories(&job.placement).unwrap_or(Memories::UNLIMITED);
             let beyond = Lacking { own: footprint.beyond(memories.own), host: footprint.beyond_host(memories.host) };
-            // (Groups with copies of their own are of other hosts.)
+            // (Sharding groups may span several hosts.)
             let (hosts, of_one_host) = on_one_host(machine, step.time, |host| {
                 Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
             });
@@ -295,7 +293,7 @@ fn on_machine(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> 
     }
 }
 
-/// Why a job cannot run, without its name and the place of its file: runs are kept, and files change.
+/// Reason why a job cannot run, without names and source locations: runs are cached, and files change.
 fn reason(error: &TimeError) -> String {
     match error {
         TimeError::Job(error) => error.message.clone(),
@@ -303,7 +301,7 @@ fn reason(error: &TimeError) -> String {
     }
 }
 
-/// The calls of a step, and how busy they keep links.
+/// Calls of a step and the load of the links.
 fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
     let simulated = machine.simulated;
     let priced = simulated.allowing(step.collectives).priced(&step.layout, calls)?;
@@ -312,8 +310,8 @@ fn carried(machine: &Machine<'_>, step: &Step, calls: &[StepCall]) -> Result<(Ve
     Ok((rows, load::by_class(machine.router.fabric(), &utilization)))
 }
 
-/// What a job does on the GPUs of the first host alone, memory or not, divided as is best there: what it does on the `whole` machine, where
-/// that is one host; `None` where it cannot be divided among them.
+/// Result of a job on the GPUs of the first host alone, with the best layout there and unlimited memory, and the number
+/// of hosts. It is `whole` if the machine has one host, and `None` if the job cannot be divided among the host's GPUs.
 fn on_one_host<T>(
     machine: &Machine<'_>,
     whole: T,
@@ -332,7 +330,7 @@ fn on_one_host<T>(
 }
 
 impl StudyError {
-    /// Why a job has no time on a candidate.
+    /// Creates the error of a job without a predicted time on a candidate.
     #[must_use]
     pub fn of_job(candidate: &str, job: &Job, error: TimeError) -> Self {
         let candidate = candidate.to_owned();

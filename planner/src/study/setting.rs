@@ -1,57 +1,57 @@
-//! What is changed to see how the answer changes: each setting of `[sensitivity]`, and what it makes of a candidate.
+//! Settings of the sensitivity analysis, and their effect on a candidate.
 
 use fabricast_topologies::fabric::LinkKind;
 use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, Place, preset};
 
 use super::{Assumptions, Candidate};
 
-/// What is other than the study says.
+/// Change relative to the study.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// Nothing.
+    /// No change.
     AsGiven,
-    /// Cables between hosts carry so many times as much.
+    /// Factor on the bandwidth of links between hosts.
     LinkRate(f64),
-    /// NVLink, or xGMI between AMD's GPUs, carries so many times as much.
+    /// Factor on the bandwidth of NVLink, or of xGMI between AMD GPUs.
     NvlinkRate(f64),
-    /// Bandwidth below a leaf over bandwidth above it.
+    /// Ratio of the bandwidth below a leaf switch to that above it.
     Oversubscription(f64),
-    /// NICs of each host.
+    /// NICs per host.
     NicsPerNode(u32),
-    /// These are out of service, as `--fail` takes them.
+    /// Devices out of service, as for `--fail`.
     Failed {
-        /// Links, devices, hosts.
+        /// Names of links, devices or hosts.
         names: Vec<String>,
-        /// Where they are named.
+        /// Source location.
         place: Place,
     },
-    /// All prices are so many times as much.
+    /// Factor on all prices.
     GpuPrice(f64),
-    /// Machines work so much of the time.
+    /// Fraction of the time that machines work.
     Utilization(f64),
-    /// A kWh costs so much.
+    /// Price of a kWh.
     PerKwh(f64),
 }
 
-/// Loads a fabric; what cannot be is told.
+/// Loader of fabrics.
 pub type Load<'a> = &'a (dyn Fn(&FabricRequest) -> fabricast_topologies::Result<Fabric> + Sync);
 
-/// What a setting makes of a candidate's fabric.
+/// A candidate's fabric under a setting.
 #[derive(Debug)]
 pub enum Under {
-    /// What it was: prices change no fabric.
+    /// Unchanged fabric: the setting changes only costs.
     Same,
-    /// What it was, since the setting does not apply to it.
+    /// Unchanged fabric: the setting does not apply to the candidate.
     Unchanged {
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// Another one.
+    /// Another fabric.
     Changed(Box<Fabric>),
 }
 
 impl Setting {
-    /// As the study's key has it.
+    /// The key of the setting in a study.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Setting {
         }
     }
 
-    /// What it is set to, as it is written.
+    /// The value of the setting as text.
     #[must_use]
     pub fn value(&self) -> String {
         match self {
@@ -83,13 +83,13 @@ impl Setting {
         }
     }
 
-    /// Name and value, for people.
+    /// Display name: key and value.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.name(), self.value()).trim_end().to_owned()
     }
 
-    /// The fabric of a candidate, which is `given` as the study says.
+    /// Returns the fabric of a candidate under the setting; `given` is the unchanged one.
     #[must_use]
     pub fn fabric(&self, candidate: &Candidate, given: &Fabric, load: Load<'_>) -> Under {
         let unchanged = |why: &str| Under::Unchanged { why: why.to_owned() };
@@ -136,7 +136,7 @@ impl Setting {
         }
     }
 
-    /// What costs are worked out with.
+    /// Returns the assumptions for costs under the setting.
     #[must_use]
     pub fn assumptions(&self, given: Assumptions) -> Assumptions {
         match *self {
@@ -146,7 +146,7 @@ impl Setting {
         }
     }
 
-    /// What prices are multiplied by.
+    /// Returns the factor on prices.
     #[must_use]
     pub fn price_factor(&self) -> f64 {
         match *self {
@@ -156,5 +156,5 @@ impl Setting {
     }
 }
 
-/// Of a candidate of one host, or of one NVLink domain alone.
+/// Reason for candidates with one host or one NVLink domain.
 const ALONE: &str = "no network between its hosts";

@@ -1,4 +1,4 @@
-//! Studies from their text to their answer: the order, what changes it, and runs that are kept.
+//! End-to-end tests of studies: ranking, sensitivity, and journal of runs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -20,12 +20,12 @@ mod sharded;
 mod told;
 mod trust;
 
-/// A study that was run.
+/// Study with its runs.
 pub(crate) struct Made {
     pub study: Study,
     pub fabrics: Vec<Fabric>,
     pub cases: Cases,
-    /// In the order in which they ended.
+    /// Runs in the order in which they ended.
     pub runs: Vec<Run>,
 }
 
@@ -70,17 +70,17 @@ const MACHINES: &str = "[[candidate]]\nname = \"dear\"\nfabric = \"hgx-h100\"\np
     [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = 40000\npower_kw = 2\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 32\nparallel = \"auto\"\nrecompute = \"full\"\ntrain_tokens = 1e9\n\
     model = { layers = 32, hidden = 4096, heads = 32, vocab = 51200, seq = 2048 }\n";
-/// Two hosts of two GPUs each beside one host, for a job that takes no time to simulate.
+/// Two hosts of two GPUs each, and one host, with a job that is cheap to simulate.
 const PAIR: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = { low = 90000, high = 110000 }\npower_kw = 4\n\
     [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\nprice_usd = { low = 80000, high = 130000 }\npower_kw = 4\n\
     [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = { tp = 2 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n\
     [[job]]\nname = \"k\"\nglobal_batch = 8\nparallel = { tp = 1 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n";
 
 #[test]
-fn the_cheapest_that_fits_is_first() {
+fn cheapest_fitting_candidate_ranks_first() {
     let ranking = |extra: &str| {
         let made = Made::of(&format!("{MACHINES}{JOB}{extra}"));
-        // The two of eight GPUs differ in price only: one run does for both.
+        // The two machines with eight GPUs differ only in price and share a run.
         assert_eq!(made.cases.cases.len(), 2);
         let answer = made.answer();
         for one in &answer.results {
@@ -96,13 +96,13 @@ fn the_cheapest_that_fits_is_first() {
         answer.ranking.into_iter().map(|one| (one.candidate, one.within)).collect::<Vec<_>>()
     };
     let expected = |rows: [(&str, bool); 3]| rows.map(|(name, fits)| (name.to_owned(), fits)).to_vec();
-    // One GPU lacks memory, however little it costs.
+    // One GPU lacks memory, regardless of its cost.
     assert_eq!(ranking(""), expected([("cheap", true), ("dear", true), ("small", false)]));
     assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, within)| !within));
 }
 
 #[test]
-fn what_no_candidate_keeps_names_the_nearest() {
+fn nearest_candidate_is_named_if_none_meets_constraints() {
     let nearest = |constraints: &str| {
         let study = read_study(&format!("{MACHINES}{JOB}[constraints]\n{constraints}"), "s").unwrap();
         nearest(&study, &[8, 8, 1].map(|gpus| Extent { gpus, hosts: 1 }))
@@ -110,13 +110,13 @@ fn what_no_candidate_keeps_names_the_nearest() {
     };
     assert_eq!(nearest("budget_usd = 50000"), None);
     assert_eq!(nearest("budget_usd = 30000").as_deref(), Some("small"));
-    // Each is kept by someone, both by nobody: 300,000 of 39,000 is further than 2 kW of 1.
+    // Each limit is met by one candidate, both by none: 300,000 of 39,000 is a larger violation than 2 kW of 1.
     assert_eq!(nearest("budget_usd = 39000\npower_kw = 1").as_deref(), Some("small"));
     assert_eq!(nearest("racks = 1").as_deref(), Some("dear"));
 }
 
 #[test]
-fn prices_rerun_nothing_and_change_the_order_as_they_should() {
+fn price_settings_need_no_runs_and_scale_scores() {
     let plain = Made::of(PAIR);
     let made =
         Made::of(&format!("{PAIR}[sensitivity]\ngpu_price = [0.5, 1]\nusd_per_kwh = [100]\nutilization = [0.4]\n"));
@@ -130,7 +130,7 @@ fn prices_rerun_nothing_and_change_the_order_as_they_should() {
     for one in &answer.ranking {
         assert!((score(1, &one.candidate) / one.score.unwrap() - 1.0).abs() < 1e-12);
         let hour = answer.results.iter().find(|row| row.candidate == one.candidate).unwrap().cost_per_hour.unwrap();
-        // Half the price is half of all but energy: 4 kW at 0.1.
+        // Half the price is half of everything except energy: 4 kW at 0.1.
         let expected = (0.5 * (hour - 0.4) + 0.4) / hour;
         assert!((score(0, &one.candidate) / one.score.unwrap() - expected).abs() < 1e-9);
         assert!((score(2, &one.candidate) / one.score.unwrap() - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
@@ -139,7 +139,7 @@ fn prices_rerun_nothing_and_change_the_order_as_they_should() {
 }
 
 #[test]
-fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
+fn settings_affect_only_applicable_candidates() {
     let made = Made::of(&format!(
         "{PAIR}[sensitivity]\nlink_rate = [0.5, 1, 2]\nnvlink_rate = [0.5]\noversubscription = [1, 4]\nnics_per_node = [1]\nfail = [[\"n1/nic0\"], [\"n1\"], [\"gpu3\"]]\n"
     ));
@@ -152,7 +152,7 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     };
     let given =
         |candidate: &str| answer.ranking.iter().find(|one| one.candidate == candidate).and_then(|one| one.score);
-    // A slower network costs the pair more, a faster one less, and the single host has none.
+    // A slower network makes the pair more expensive, a faster one cheaper; the single host has none.
     assert!(score("link_rate", "0.5", "two") > given("two") && score("link_rate", "2", "two") < given("two"));
     assert_eq!(score("link_rate", "1", "two"), given("two"));
     assert!(score("nvlink_rate", "0.5", "two") > given("two"));
@@ -161,10 +161,10 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
         assert_eq!(row(name, setting).unchanged, ["one: no network between its hosts"]);
     }
     assert!(score("oversubscription", "4", "two") >= score("oversubscription", "1", "two"));
-    // A host that fails leaves two GPUs, still paid for as four; degrees that name no data parallelism go on.
+    // A failed host leaves two GPUs, but four are paid for; the job adapts its data parallelism.
     assert!(score("fail", "n1", "two") > given("two"));
     assert_eq!(row("fail", "n1").unchanged.len(), 1);
-    // Three GPUs cannot be divided by tp 2: said, and behind the others.
+    // Three GPUs cannot be divided by tp 2: reported, and ranked last.
     let three = row("fail", "gpu3").ranking.last().unwrap();
     assert!(three.candidate == "one" && three.score.is_none() && !three.within, "{three:?}");
     assert!(three.beyond[0].contains("tp 2"), "{three:?}");
@@ -175,9 +175,10 @@ fn settings_change_what_they_are_about_and_say_where_they_do_not_apply() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// Three GPUs in turn divide no heads, layers or sequences, and none of them is left out: that pair says so, and the others go on. Where no pair is left, that is told.
+/// Three GPUs with cyclic placement divide no heads, layers or batch, and the search leaves none idle: this pair is
+/// reported as failed, the others continue. If no pair is left, it is an error.
 #[test]
-fn a_pair_that_cannot_be_stops_nothing() {
+fn failed_pair_does_not_stop_a_study() {
     let machine = |name: &str, gpus: u32| {
         format!("[[candidate]]\nname = \"{name}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1000\n")
     };
@@ -197,9 +198,10 @@ fn a_pair_that_cannot_be_stops_nothing() {
     assert!(error.starts_with("folder/s.toml:9:12: no candidate can run a job; on `three` j: no division"), "{error}");
 }
 
-/// Who lacks units for a precision stands behind who has them; where nobody has them, that is told before anything runs.
+/// A candidate without units for a precision is ranked behind the others; if all lack them, it is an error before
+/// anything runs.
 #[test]
-fn a_precision_that_one_candidate_lacks_stops_nothing() {
+fn unsupported_precision_does_not_stop_a_study() {
     let machine =
         |fabric: &str| format!("[[candidate]]\nname = \"{fabric}\"\nfabric = \"{fabric}\"\ngpus = 2\nprice_usd = 1\n");
     let job = format!("{}precision = \"fp8\"\n", JOB.replace("layers = 32", "layers = 2"));
@@ -209,7 +211,7 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
         (last.candidate.as_str(), last.beyond.concat().contains("no units for 8-bit floating point")),
         ("dgx-a100", true)
     );
-    // Bits of bf16 are the default, and V100 has units for fp16 alone.
+    // bf16 is the default, and V100 supports only fp16.
     let bf16 = job.replace("precision = \"fp8\"", "");
     let study = read_study(&format!("{}{bf16}", machine("dgx-v100")), "s.toml").unwrap();
     let error = check(&study, &[load(&study.candidates[0].fabric).unwrap()]).unwrap_err().to_string();
@@ -222,9 +224,9 @@ fn a_precision_that_one_candidate_lacks_stops_nothing() {
     assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
 }
 
-/// The same of a way to what is kept elsewhere, at the job's word for it.
+/// If no candidate has a route to offloaded data, the error is at the job's key for it.
 #[test]
-fn a_tier_that_no_candidate_reaches_is_named_where_it_stands() {
+fn unreachable_tier_is_an_error_with_location() {
     let machine =
         |gpus: u32| format!("[[candidate]]\nname = \"{gpus}\"\nfabric = \"hgx-h100\"\ngpus = {gpus}\nprice_usd = 1\n");
     let checked = |study: &str| {
@@ -241,7 +243,7 @@ fn a_tier_that_no_candidate_reaches_is_named_where_it_stands() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
+fn truncated_journal_resumes_to_the_same_answer() {
     let made = Made::of(PAIR);
     let whole: String = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
     let expected = serde_json::to_string(&made.answer()).unwrap();
@@ -249,12 +251,12 @@ fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
     for cut in 0..=whole.len() {
         let kept = journal::read(&whole.as_bytes()[..cut], "runs.jsonl").unwrap();
         let complete = whole[..cut].matches('\n').count();
-        // A line that lacks nothing but its end counts.
+        // A line that lacks only its line break counts.
         let at_end = whole.as_bytes().get(cut) == Some(&b'\n');
         assert_eq!(kept.runs.len(), complete + usize::from(at_end), "{cut}");
         assert_eq!(kept.torn.is_some(), !at_end && cut > 0 && !whole[..cut].ends_with('\n'), "{cut}");
         assert!(kept.runs == made.runs[..kept.runs.len()] && kept.whole <= cut);
-        // The same runs make the same answer: once is enough.
+        // The same number of runs yields the same answer.
         if answered.replace(kept.runs.len()) == Some(kept.runs.len()) {
             continue;
         }
@@ -267,7 +269,7 @@ fn a_file_cut_anywhere_gives_the_same_answer_without_a_run_twice() {
 }
 
 #[test]
-fn lines_that_are_no_runs_are_named() {
+fn invalid_journal_lines_are_errors_with_line_number() {
     let made = Made::of(PAIR);
     let lines: Vec<String> = made.runs.iter().map(|run| journal::line(run).unwrap()).collect();
     let with = |line: &str| format!("{}{line}\n{}", lines[0], lines[1]);
@@ -285,7 +287,7 @@ fn lines_that_are_no_runs_are_named() {
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
         (later.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
         (digit.trim_end(), "runs.jsonl:2: damaged"),
-        // An outcome under the key of another run.
+        // Outcome under the key of another run.
         (moved.trim_end(), "runs.jsonl:2: damaged"),
         (titled.trim_end(), "runs.jsonl:2: damaged"),
     ] {
@@ -297,14 +299,14 @@ fn lines_that_are_no_runs_are_named() {
     assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().torn, Some(1));
     assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
     assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, made.runs);
-    // The sum of an earlier format did not cover the key: such a line proves nothing, and its run is made again.
+    // The checksum of the earlier format did not cover the key, so its lines are dropped and their runs execute again.
     let outdated = lines.concat().replacen("\"run\":2", "\"run\":1", 1);
     let kept = journal::read(outdated.as_bytes(), "r").unwrap();
     assert_eq!((kept.runs.as_slice(), kept.outdated, kept.whole), (&made.runs[1..], 1, outdated.len()));
 }
 
 #[test]
-fn own_prices_go_before_those_that_ship() {
+fn own_prices_override_shipped_prices() {
     let entry = |item: &str, currency: &str| {
         format!(
             "[[price]]\nitem = \"{item}\"\nlow = 1\nhigh = 2\ncurrency = \"{currency}\"\nunit = \"gpu_hour\"\ndate = \"2026\"\nsource = \"mine\"\n"
@@ -342,7 +344,7 @@ fn own_prices_go_before_those_that_ship() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_named_where_they_stand() {
+fn invalid_settings_are_errors_with_location() {
     for (line, expected) in [
         ("link_rate = [0]", "s.toml:25:14: link_rate: 0 is not over 0"),
         ("utilization = [0.5, 2]", "s.toml:25:21: utilization: 2 is not over 0 and up to 1"),
@@ -356,7 +358,7 @@ fn settings_that_cannot_be_are_named_where_they_stand() {
     }
 }
 
-/// A trace of four ranks: what two compute at once, and what all then sum.
+/// Trace of four ranks: two compute in parallel, then all join an all-reduce.
 const TRACE: &str = "collective,ranks,bytes,time_us\ncompute,0-1,,900\ncompute,,,100\nall_reduce,,64MiB\n";
 const TRACED: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = 100000\n\
     [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 8\nprice_usd = 100000\n\
@@ -367,9 +369,10 @@ fn found(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, String>
     move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
 }
 
-/// A trace takes what it takes alone on the same fabric, costs that much of an hour, and has no tokens; who has too few GPUs is told.
+/// A trace takes as long as it does alone on the same fabric, costs that share of an hour, and has no tokens; a
+/// candidate with too few GPUs is reported.
 #[test]
-fn traces_are_jobs() {
+fn traces_run_as_jobs() {
     let made = Made::with(TRACED, &found(TRACE));
     let answer = made.answer();
     assert_eq!(answer.by(), answer::ScoredBy::CostPerStep);
@@ -401,19 +404,19 @@ fn traces_are_jobs() {
     );
     let text = serde_json::to_string(&answer).unwrap();
     assert_eq!(Answer::read(&text, "r").unwrap(), answer);
-    // What nobody computes and no call is under way in is waiting, and no communication.
+    // Time without computation and without active calls is waiting, not communication.
     let idle = "collective,ranks,bytes,time_us,start_us\ncompute,0,,100,0\nall_reduce,0-3,1MiB,,400\n";
     let idle = Made::with(TRACED, &found(idle)).answer().results.remove(0);
     assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.binds == "waiting", "{idle:?}");
     assert_eq!(idle.exposed_comm_share, idle.total_comm_share);
-    // Beside jobs of tokens, candidates with too few GPUs still have their rows of those.
+    // With additional token jobs, candidates with too few GPUs still have results for those.
     let beside = Made::with(&format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]), &found(TRACE)).answer();
     assert_eq!((beside.by(), beside.results.len()), (answer::ScoredBy::CostPerUnit, 8));
 }
 
-/// Runs of traces are told apart by what happens in them, not by where that stands.
+/// Keys of traces depend on their events, not on their file.
 #[test]
-fn traces_are_known_by_their_content() {
+fn trace_keys_depend_on_content_only() {
     let key = |text: &str, trace: &str| {
         let made = read_study_with(text, "s", &|name| Err(name.to_owned()), &found(trace)).unwrap();
         key::of_job(&made.jobs[0])
@@ -430,7 +433,7 @@ fn traces_are_known_by_their_content() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_is_named_where_it_stands() {
+fn invalid_traces_are_errors_with_location() {
     let refused = |text: &str, trace: &str| {
         let none = |name: &str| Err(format!("no {name}"));
         let error = match trace {
@@ -456,10 +459,10 @@ fn what_is_wrong_with_a_trace_is_named_where_it_stands() {
     assert!(error.contains("file: is of jobs of kind trace, and this one is training"), "{error}");
 }
 
-/// Ranks that are placed in order are ranks that nobody placed, to the byte and in what tells runs apart; in another order neither is
-/// the same, and the page's picture is that of where ranks sit.
+/// Explicit placement in order equals the default, in the answer and in keys. Another placement changes both, and the
+/// link loads follow it.
 #[test]
-fn where_ranks_sit_is_in_the_key_and_in_the_answer() {
+fn placement_is_part_of_key_and_answer() {
     let of = |placement: &str| {
         let jobs = [
             "global_batch = 8\nparallel = { tp = 2 }",
@@ -492,7 +495,7 @@ fn where_ranks_sit_is_in_the_key_and_in_the_answer() {
         }
     }
     assert_eq!(answers[1].jobs[0].placement.as_deref(), Some("cyclic"));
-    // Of what answers requests nothing but tensor-parallel calls passes on, which leave the hosts only where ranks are dealt to them.
+    // Only tensor-parallel calls of the inference job cross hosts, and only with cyclic placement.
     let carried = |made: &Made| -> f64 {
         let (fabric, job) = (&made.fabrics[0], &made.study.jobs[1]);
         let load = load::of_row(job, &made.answer().results[1], fabric).unwrap();
@@ -503,7 +506,7 @@ fn where_ranks_sit_is_in_the_key_and_in_the_answer() {
 }
 
 #[test]
-fn placements_that_a_candidate_has_not_are_refused_before_anything_runs() {
+fn invalid_placements_are_rejected_before_runs() {
     let refused = |placement: &str| {
         let text = PAIR.replacen("parallel = { tp = 2 }", &format!("placement = {placement}\nparallel = \"auto\""), 1);
         let study = read_study(&text, "s.toml").unwrap();
@@ -521,10 +524,10 @@ fn placements_that_a_candidate_has_not_are_refused_before_anything_runs() {
     assert!(refused("\"0-4\"").ends_with("(candidate `two`)"));
 }
 
-/// What the library would choose stands beside every call of a result: the same way takes the same time, the step of the calls as they
-/// are picked is the step of the result, and curves hold what is called, under their bounds.
+/// Every call of a result has a library default: equal strategies have equal times, the step with the picks is that of
+/// the result, and curves contain the message sizes of the step with times above the lower bounds.
 #[test]
-fn the_librarys_choices_stand_beside_what_is_picked() {
+fn library_defaults_are_compared_with_picks() {
     let made = Made::of(
         &PAIR.replace("parallel = { tp = 2 }", "placement = \"cyclic\"\nparallel = { tp = 2, sequence = true }"),
     );
@@ -543,7 +546,7 @@ fn the_librarys_choices_stand_beside_what_is_picked() {
             );
             slower += (own.time_us - call.time_us) * call.times / 1e6;
         }
-        // Calls that hide take no more; those that do not, as much as they take.
+        // Hidden calls cost nothing more; exposed ones cost at most the difference.
         assert!(found.step_s.1 - found.step_s.0 <= slower.max(0.0) + 1e-9, "{:?} {slower}", found.step_s);
         assert!(!found.curves.is_empty() && found.curves.len() <= 3);
         for curve in &found.curves {
@@ -556,13 +559,13 @@ fn the_librarys_choices_stand_beside_what_is_picked() {
                 );
             }
         }
-        // What is shown is a call of the step, which the schedule does.
+        // The schedule shown is that of the heaviest call of the step.
         let shown = found.shown.unwrap();
         let most = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
         assert_eq!((shown.bytes.0, shown.pick), (most.bytes, most.pick));
         assert_eq!(shown.schedule.header().call.collective.to_string(), most.collective);
         fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
-        // Another job's result says nothing.
+        // A result of another job yields nothing.
         let other = ResultRow { calls: Vec::new(), ..row.clone() };
         assert!(beside::of_row(&made.study, job, &other, fabric).is_none());
     }

@@ -1,6 +1,7 @@
-//! How far forecasts of such jobs on such GPUs were from what others published: the page and the text say it of each study.
+//! Accuracy of predictions against published figures, reported for each study by kind of job and GPU.
 //!
-//! The figures are those of `planner/data`, by the curves that ship, and a test holds them against it (`study/tests/trust.rs`).
+//! The figures come from `planner/data` with the shipped efficiency curves; a test checks them
+//! (`study/tests/trust.rs`).
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +14,7 @@ use super::{Candidate, GivenEfficiency, Study};
 use crate::job::Job;
 use crate::trace::What;
 
-/// What kind of work was published.
+/// Kind of work of published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Training,
@@ -23,7 +24,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// That of a job; `None` of a trace, whose compute is as it was recorded.
+    /// Returns the kind of work of a job; `None` for a trace, whose kernel times are recorded.
     fn of(job: &Job) -> Option<Self> {
         match job {
             Job::Training(job) if job.model.experts > 0 => Some(Self::TrainingExperts),
@@ -44,29 +45,29 @@ impl Work {
     }
 }
 
-/// Published figures of a kind of work on some GPUs, against forecasts.
+/// Accuracy for one kind of work on some GPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub work: Work,
-    /// Of the GPUs: their compute capability, major × 10 + minor.
+    /// Compute capabilities of the GPUs, as major × 10 + minor.
     pub capability: RangeInclusive<u32>,
-    /// GPUs of an NVLink domain.
+    /// Number of GPUs in an NVLink domain.
     pub domain: RangeInclusive<u32>,
-    /// Models of the GPUs, by the word that their names have in common.
+    /// GPU models, by the common word of their names.
     pub models: &'static [&'static str],
-    /// The software that the figures are of.
+    /// Software of the published figures.
     pub software: &'static str,
-    /// How many figures.
+    /// Number of figures.
     pub count: u32,
-    /// By how many percent forecasts of time are off, in the median of all and at the 90th percentile.
+    /// Absolute error of predicted times in percent: median and 90th percentile.
     pub off: [f64; 2],
-    /// The median with its sign: under 0 they are too fast.
+    /// Signed median error in percent; negative: predictions are too fast.
     pub bias: f64,
 }
 
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 
-/// All that is known.
+/// All known accuracies.
 pub(super) const HELD: [Held; 9] = [
     held(Work::Training, (80..=80, ANY), (&["A100"], "LLM Foundry, torchtitan and fms-fsdp"), (69, [3.3, 17.1], 2.9)),
     held(
@@ -102,7 +103,7 @@ const fn held(
 }
 
 impl Held {
-    /// Of a kind of work on a fabric's GPUs.
+    /// Returns the accuracy for a kind of work on a fabric's GPUs.
     fn of(work: Work, fabric: &Fabric) -> Option<&'static Self> {
         let first = *fabric.gpus().first()?;
         let Figures::Gpu(figures) = &fabric.node(first).figures else { return None };
@@ -117,7 +118,7 @@ impl Held {
         of_work().find(|held| held.domain.contains(&domain))
     }
 
-    /// Of GPUs of a model.
+    /// Formats the accuracy for a GPU model.
     fn said(&self, model: &str) -> String {
         let Self { work, models, software, count, off: [median, most], bias, .. } = self;
         let lean = match *bias {
@@ -138,7 +139,7 @@ impl Held {
     }
 }
 
-/// `A, B and C`.
+/// Joins words as `A, B and C`.
 fn listed(words: &[&str]) -> String {
     match words {
         [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
@@ -146,7 +147,7 @@ fn listed(words: &[&str]) -> String {
     }
 }
 
-/// The model of a fabric's GPUs, as it names them, or their compute capability.
+/// Name of the GPU model of a fabric, or its compute capability.
 fn model(fabric: &Fabric) -> String {
     let figures = fabric.gpus().first().map(|&gpu| &fabric.node(gpu).figures);
     match figures {
@@ -159,8 +160,8 @@ fn model(fabric: &Fabric) -> String {
     }
 }
 
-/// What is known of a study's jobs on its candidates, each a sentence without its end. Where a candidate has a curve of its own nothing is said
-/// of those that ship.
+/// Returns the accuracy statements for a study's jobs on its candidates, each a sentence without its period. Candidates
+/// with their own efficiency parameters get none.
 pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
     let known = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::of(job) {
         Some(_) if candidate.efficiency != GivenEfficiency::default() => None,
@@ -175,14 +176,14 @@ pub(super) fn trust(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
         jobs.map(|sentence| (sentence, candidate.name.as_str()))
     });
     let with_names = |(sentence, mut names): (String, Vec<&str>)| {
-        // (Of several jobs of a candidate.)
+        // (Several jobs of a candidate yield its name more than once.)
         names.dedup();
         format!("{sentence}: {}", names.join(", "))
     };
     together(said).into_iter().map(with_names).collect()
 }
 
-/// Whether a job is a trace of which some time is no communication.
+/// Returns true for a trace with kernel time.
 fn computes(job: &Job) -> bool {
     match job {
         Job::Trace(job) => job.trace.events.iter().any(|event| matches!(event.what, What::Compute { .. })),

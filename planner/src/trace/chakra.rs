@@ -1,24 +1,26 @@
-//! Chakra execution traces: one file of each rank, protocol buffers with their lengths before them (MLCommons,
+//! Chakra execution traces: one file per rank, with length-delimited protocol buffers (MLCommons,
 //! github.com/mlcommons/chakra, `schema/protobuf/et_def.proto`).
 //!
-//! First comes a `GlobalMetadata`, which is passed over, then a `Node` after the other:
+//! A `GlobalMetadata` message comes first and is skipped. `Node` messages follow:
 //!
-//! | field | what | taken as |
+//! | field | name | meaning |
 //! |---|---|---|
 //! | 1, 2 | `id`, `name` | |
-//! | 3 | `type` | 4 computes; 5 sends; 6 receives; 7 calls; others take no time |
-//! | 4, 5 | `ctrl_deps`, `data_deps` | what it comes after |
-//! | 7 | `duration_micros` | of computation |
-//! | 10 | `attr`: `is_cpu_op` | of computation: on the host's thread, beside the GPU |
-//! | 10 | `attr`: `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`, `pg_name` | of calls and messages |
+//! | 3 | `type` | 4: computation; 5: send; 6: receive; 7: collective; others have no duration |
+//! | 4, 5 | `ctrl_deps`, `data_deps` | predecessors |
+//! | 7 | `duration_micros` | duration of a computation |
+//! | 10 | `attr`: `is_cpu_op` | computation on the host thread, concurrent with the GPU |
+//! | 10 | `attr`: `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`, `pg_name` | of communication |
 //!
-//! Starts (field 6) are those of the machine that was traced, and are left out. A call without `pg_name` is one of all ranks; with it, one
-//! of the ranks whose traces name it. The n-th call of a group is the same call on all of its ranks. `comm_size` of an all_gather is
-//! what each rank has, as ASTRA-sim takes it; of others the larger buffer.
+//! Start times (field 6) are those of the traced machine and are ignored. A collective without `pg_name` spans all
+//! ranks; with it, the ranks whose traces contain that name. The n-th collective of a group is the same call on all of
+//! its ranks. `comm_size` of an all_gather is the contribution of each rank, as in ASTRA-sim; otherwise it is the
+//! larger buffer.
 //!
-//! A send waits for nobody to receive: it goes when it may, and is over when it has come; a receive is over when both are, what it
-//! waits for and what it gets (ASTRA-sim, `CommonNetworkApi::process_chunk_arrival`). A ring in which each rank sends and then
-//! receives would stand still otherwise.
+//! A send does not wait for its receiver: it starts when its predecessors are done, and ends when the data has arrived.
+//! A receive ends when both its predecessors and the data are there (ASTRA-sim,
+//! `CommonNetworkApi::process_chunk_arrival`). Otherwise a ring in which each rank sends and then receives would
+//! deadlock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use super::wire::{Broken, Reader, Value};
 use super::{Call, Event, MOST_EVENTS, Processor, Trace, What};
 use crate::job::JobError;
 
-/// `CollectiveCommType`, in its order.
+/// Collectives in the order of `CollectiveCommType`.
 const COLLECTIVES: [Option<Collective>; 10] = [
     Some(Collective::AllReduce),
     Some(Collective::Reduce),
@@ -46,7 +48,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
     None,
 ];
 
-/// What is read of a node.
+/// Fields of a node.
 #[derive(Debug, Default)]
 struct Node {
     id: u64,
@@ -60,19 +62,19 @@ struct Node {
     at: usize,
 }
 
-/// The trace of a rank as it lies in a file.
+/// Trace file of one rank.
 pub struct RankFile<'a> {
-    /// Its name, for errors.
+    /// File name, for errors.
     pub source: &'a str,
-    /// What is in it.
+    /// Contents.
     pub bytes: &'a [u8],
 }
 
-/// Reads the traces of ranks 0, 1, and so on.
+/// Reads the traces of ranks 0, 1, ...
 ///
 /// # Errors
-/// [`JobError`] with the file and the byte: what is no message, a node that waits for one that is not there, ranks that call different
-/// things.
+/// [`JobError`] with the file and the byte offset: an invalid message, a node with an unknown predecessor, ranks whose
+/// collectives do not match.
 pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     let mut all = Vec::with_capacity(files.len());
     let mut count = 0;
@@ -99,7 +101,7 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     Trace::new(building.events, left_out, source)
 }
 
-/// The nodes of a file, behind its metadata.
+/// Reads the nodes of a file, after its metadata.
 fn nodes(bytes: &[u8]) -> Result<Vec<Node>, Broken> {
     let mut file = Reader::new(bytes);
     if file.is_empty() {
@@ -134,8 +136,8 @@ fn node(message: &mut Reader<'_>) -> Result<Node, Broken> {
     Ok(node)
 }
 
-/// `AttributeProto`: a name in field 1, whole numbers in 7, 9, 11 and 13, signed ones in 15 and 17, fixed ones in 19 to 25, yes or no in
-/// 27, text in 29.
+/// Reads an `AttributeProto`: name in field 1, unsigned integers in 7, 9, 11 and 13, signed ones in 15 and 17,
+/// fixed-width ones in 19 to 25, booleans in 27, text in 29.
 fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some((field, value, _)) = message.field()? {
@@ -161,7 +163,7 @@ fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The ranks that name each group in a call; all ranks of calls that name none.
+/// Returns the ranks that name each group in a collective; the empty name is the group of all ranks.
 fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (rank, nodes) in (0u32..).zip(all) {
@@ -183,11 +185,11 @@ struct Building<'a> {
     files: &'a [RankFile<'a>],
     groups: BTreeMap<String, Arc<[u32]>>,
     events: Vec<Event>,
-    /// Events of each group's calls, with what the first rank said.
+    /// Collectives of each group: event, and type and size in the first rank's trace.
     calls: FxHashMap<String, Vec<(u32, Collective, u64)>>,
-    /// How many calls of a group each rank made.
+    /// Number of collectives that each rank called in a group.
     made: BTreeMap<(String, u32), usize>,
-    /// From a rank to another under a tag.
+    /// Messages by sender, receiver and tag.
     messages: FxHashMap<(u32, u32, u64), Messages>,
     idle: u64,
 }
@@ -272,7 +274,7 @@ impl Building<'_> {
             return Err(self.fail(rank, node, &format!("comm_type {kind} is none of Chakra's 0 to 9")));
         };
         let group = self.groups.get(&node.group).cloned().unwrap_or_else(|| [rank].into());
-        // A barrier is waited for like the smallest all_reduce; a group of one says nothing.
+        // A barrier counts as the smallest all_reduce; in a group of one it has no effect.
         let (collective, bytes) = match collective {
             Some(collective) => (collective, self.size(rank, node)?),
             None => (Collective::AllReduce, 4),
@@ -306,7 +308,7 @@ impl Building<'_> {
         }
     }
 
-    /// The event of a message that this rank sends or receives.
+    /// Returns the event of a message that this rank sends or receives.
     fn message(&mut self, rank: u32, node: &Node, side: Side) -> Result<u32, JobError> {
         let peer = match side {
             Side::Sender => "comm_dst",
@@ -341,7 +343,7 @@ impl Building<'_> {
         }
     }
 
-    /// Every rank of a group must have made all of its calls, and have been sent what it receives.
+    /// Checks that every rank of a group made all of its calls, and that every receive has a send.
     fn calls_are_whole(&self) -> Result<(), JobError> {
         let missing = self.messages.iter().filter(|(_, messages)| messages.missing() > 0);
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
@@ -379,7 +381,7 @@ mod tests {
     use crate::job::Collectives;
     use crate::step::Simulated;
 
-    /// Encoded by Google's protobuf: see data/traces/README.md.
+    /// Encoded with Google's protobuf library; see data/traces/README.md.
     const MLP: [&[u8]; 4] = [
         include_bytes!("../../data/traces/mlp-hybrid.0.et"),
         include_bytes!("../../data/traces/mlp-hybrid.1.et"),
@@ -389,7 +391,7 @@ mod tests {
     const PIPELINE: [&[u8]; 2] =
         [include_bytes!("../../data/traces/pipeline.0.et"), include_bytes!("../../data/traces/pipeline.1.et")];
 
-    /// ASTRA-sim's, of eight ranks: see data/traces/README.md.
+    /// From ASTRA-sim, eight ranks; see data/traces/README.md.
     const RING: [&[u8]; 8] = [
         include_bytes!("../../data/traces/astra-ring.0.et"),
         include_bytes!("../../data/traces/astra-ring.1.et"),
@@ -414,18 +416,19 @@ mod tests {
     }
 
     #[test]
-    fn the_converters_traces_are_read() {
+    fn converter_traces_are_read() {
         let trace = read(&MLP).unwrap();
         assert_eq!((trace.ranks, trace.left_out.len()), (4, 0));
         let everyone = vec![0, 1, 2, 3];
         let found = calls(&trace);
-        // Three layers, two passes: activations gathered forward, gradients of inputs (but of the first) and of weights.
+        // Three layers, two passes: activations gathered in the forward pass, gradients of weights, and of inputs
+        // except the first layer's.
         assert_eq!(found.len(), 2 * (3 + 2 + 3));
         assert!(found.iter().all(|(_, group, _)| *group == everyone));
         assert_eq!(found[0], ("all_gather", everyone.clone(), 4 * 65_536));
         let reduced: u64 = found.iter().filter(|call| call.0 == "all_reduce").map(|call| call.2).sum();
         assert_eq!(reduced, 2 * (3 * 1_048_576 + 2 * 65_536));
-        // Every rank computes the three layers forward and backward, for both gradients.
+        // Every rank computes three layers forward and backward, with both gradients.
         let computed: u64 = trace
             .events
             .iter()
@@ -445,15 +448,15 @@ mod tests {
             [("send_recv", vec![0, 1], 4096), ("send_recv", vec![1, 0], 4096), ("all_reduce", vec![0, 1], 64)]
         );
         let after: Vec<usize> = trace.events.iter().map(|event| event.after.len()).collect();
-        // Eight that are written, and two receives after what they take up.
+        // Eight dependencies from the files, and one for each of two receives on its message.
         assert_eq!(after.iter().sum::<usize>(), 10);
         assert!(trace.left_out[0].starts_with("2 nodes"), "{:?}", trace.left_out);
     }
 
-    /// Each rank sends to the next and then receives from the one before, fourteen times, and adds up seven of what came: nobody could
-    /// begin if a message waited for its receiver. Step by step all ranks go at once.
+    /// Each rank sends to the next and then receives from the previous one, fourteen times, and reduces seven of the
+    /// messages. If a send waited for its receiver, no rank could start. All ranks proceed in lockstep.
     #[test]
-    fn the_ring_of_astra_sim_goes_round() {
+    fn astra_sim_ring_completes_in_lockstep() {
         let trace = read(&RING).unwrap();
         let found = calls(&trace);
         assert_eq!((trace.ranks, found.len()), (8, 8 * 14));
@@ -470,14 +473,14 @@ mod tests {
         let alone = message.unwrap().1.alone;
         assert_eq!(outcome.compute, Picos::from_us(7.0 * 7.0));
         assert_eq!(outcome.time, Picos(alone.0 * 14) + outcome.compute);
-        // One that is received and never sent.
+        // A message that is received but never sent.
         let error = read(&[RING[0], RING[1], RING[2], RING[3], RING[4], RING[5], RING[6], MLP[0]]).unwrap_err();
         assert!(error.to_string().starts_with("t.0.et: receives more from rank 7 under comm_tag 0"), "{error}");
     }
 
-    /// Both sides of a message tell its size.
+    /// Sender and receiver must agree on the size of a message.
     #[test]
-    fn messages_are_as_large_on_both_sides() {
+    fn message_size_mismatch_is_rejected() {
         let other = RING[1].windows(3).rposition(|bytes| bytes == [0x80, 0x80, 0x08]).unwrap();
         let mut changed = RING[1].to_vec();
         changed[other + 2] = 0x09;
@@ -490,18 +493,18 @@ mod tests {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }
 
-    /// A node with bytes of fields 10 and 5 behind its own.
+    /// Encodes a computation node, with `more` (fields 10 and 5) appended.
     fn computes(id: u8, micros: u8, more: &[u8]) -> Vec<u8> {
         let node = [&[1 << 3, id, 3 << 3, 4, 7 << 3, micros], more].concat();
         [&[node.len() as u8], node.as_slice()].concat()
     }
 
-    /// The host's thread goes on while the GPU computes.
+    /// The host thread continues while the GPU computes.
     #[test]
-    fn the_hosts_operations_do_not_take_the_gpu() {
+    fn host_operations_do_not_occupy_the_gpu() {
         let yes = field(10, &[field(1, b"is_cpu_op"), vec![0xd8, 0x01, 1]].concat());
         let on_cpu = |id| computes(id, 20, &yes);
-        // Launched by the first, the kernel runs beside the second.
+        // The kernel, launched by the first operation, runs concurrently with the second.
         let trace = [vec![0], on_cpu(1), on_cpu(2), computes(3, 30, &[5 << 3, 1])].concat();
         let read = |trace: &[u8]| read(&[trace]).unwrap();
         let fabric = load(&FabricRequest::of("hgx-h100")).unwrap();
@@ -516,9 +519,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_named_by_byte() {
+    fn damaged_traces_are_rejected_with_byte_offset() {
         for cut in 1..MLP[0].len() {
-            // Cut between two messages it is a shorter trace, whose calls others made.
+            // A cut between two messages gives a shorter trace that lacks collectives of the other ranks.
             let error = read(&[&MLP[0][..cut], MLP[1], MLP[2], MLP[3]]).unwrap_err().to_string();
             assert!(error.starts_with("t."), "{cut}: {error}");
         }
@@ -526,7 +529,7 @@ mod tests {
         assert!(read(&[b"hello, this is text"]).unwrap_err().to_string().starts_with("t.0.et: byte "));
         let error = read(&[MLP[0], PIPELINE[0]]).unwrap_err().to_string();
         assert!(error.contains("t.1.et: ") && !error.is_empty(), "{error}");
-        // Any byte may be anything.
+        // Any damaged byte must not cause a panic.
         for place in 0..MLP[0].len() {
             let mut damaged = MLP[0].to_vec();
             damaged[place] ^= 0x55;

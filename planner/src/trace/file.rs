@@ -1,17 +1,17 @@
-//! What a file's trace is written in, and how it is read.
+//! Detects the format of trace files and reads them.
 
 use super::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
 use crate::job::JobError;
 use fabricast_topologies::Place;
 
-/// A file of a trace: what it is called in errors, and its bytes.
+/// Trace file: name used in errors, and contents.
 pub type Contents = (String, Vec<u8>);
 
-/// Reads a trace: of several files, or of one whose name ends in `.et`, Chakra traces from rank 0 on; otherwise a log of NCCL where
-/// that has a line of it, and a table. `all` is the number of ranks where a line of a table names none.
+/// Reads a trace. Several files, or one whose name ends in `.et`, are Chakra traces from rank 0 on. Otherwise the file
+/// is an NCCL log if it contains a line of one, else a table. `all`: number of ranks for table lines that name none.
 ///
 /// # Errors
-/// [`JobError`] with the file, and line and column where there are any.
+/// [`JobError`] with the file, and with line and column if there are any.
 pub fn read(files: &[Contents], all: Option<u32>) -> Result<Trace, JobError> {
     match files {
         [(source, bytes)] if !source.ends_with(".et") => {

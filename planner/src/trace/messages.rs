@@ -1,18 +1,18 @@
-//! Messages between two ranks, of which both sides tell: the n-th that one sends is the n-th that the other receives.
+//! Messages between two ranks, recorded on both sides: the n-th send of one is the n-th receive of the other.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::{Call, What};
 
-/// Who tells of a message.
+/// Rank that recorded a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Sender,
     Receiver,
 }
 
-/// Messages in order: their events, and how many each side has told of.
+/// Messages in order: their events, and the number recorded on each side.
 #[derive(Default)]
 pub(super) struct Messages {
     events: Vec<u32>,
@@ -21,8 +21,8 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// The event of the next message that a side tells of; `None` where the other side has not told of it yet: then it is
-    /// `new` from now on.
+    /// Returns the event of the next message recorded on a side. Returns `None` if the other side has not recorded it
+    /// yet; its event is then `new`.
     pub fn next(&mut self, side: Side, new: u32) -> Option<u32> {
         let told = match side {
             Side::Sender => &mut self.sent,
@@ -36,13 +36,13 @@ impl Messages {
         known
     }
 
-    /// How many the receiver waits for that the sender does not send.
+    /// Number of receives without a send.
     pub fn missing(&self) -> usize {
         self.received.saturating_sub(self.sent)
     }
 }
 
-/// A message between the two.
+/// Creates a message between two ranks.
 pub(super) fn message(from: u32, to: u32, bytes: u64) -> What {
     What::Message(Call { group: [from, to].into(), collective: Collective::SendRecv, bytes: Bytes(bytes) })
 }

@@ -1,4 +1,4 @@
-//! Jobs that were written down: calls of groups of ranks and what they compute between, from traces and logs.
+//! Recorded jobs: collectives of groups of ranks and the computation between them, from traces and logs.
 //!
 //! ```text
 //! CSV ──────────┐
@@ -6,8 +6,9 @@
 //! Chakra ───────┘                            └─Trace::mix─► how often each call occurs, for `plan`
 //! ```
 //!
-//! Nothing of a model is known here, only what happened in which order. An event begins when all that it comes after has ended; a
-//! call is one event of all its ranks. A GPU computes one thing at a time, and so does its host; calls of the same group go in order.
+//! A trace contains no model, only events and their order. An event starts when all of its predecessors have ended; a
+//! collective is one event of all its ranks. A GPU executes one computation at a time, and so does its host thread.
+//! Calls of one group run in order.
 
 mod chakra;
 mod file;
@@ -33,84 +34,86 @@ use fabricast_topologies::{Bytes, Picos, Place};
 
 use crate::job::JobError;
 
-/// The most events of a trace.
+/// Largest number of events in a trace.
 pub const MOST_EVENTS: usize = 1 << 20;
 
-/// Computing of all events together that times can be told of: half of what 64 bits of picoseconds hold.
+/// Limit on the total computing time of all events: half the range of 64-bit picoseconds, so that times do not
+/// overflow.
 const LONGEST: Picos = Picos(u64::MAX / 2);
 
-/// A job as a graph of events.
+/// Job as a graph of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Ranks: one more than the greatest that occurs.
+    /// Number of ranks: the largest rank that occurs, plus one.
     pub ranks: u32,
-    /// What happens. An event may come after others wherever they stand.
+    /// Events. Predecessors may come later in the list.
     pub events: Vec<Event>,
-    /// What could not be taken over, in a sentence each.
+    /// Parts of the input that were ignored, one sentence each.
     pub left_out: Vec<String>,
 }
 
-/// Something that happens.
+/// Event of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What it is called in the trace; may be empty.
+    /// Name in the trace; may be empty.
     pub name: String,
-    /// What happens.
+    /// Kind of event.
     pub what: What,
-    /// Numbers of the events that must have ended.
+    /// Indices of the predecessors.
     pub after: Vec<u32>,
-    /// It does not begin earlier.
+    /// Earliest start time.
     pub start: Picos,
-    /// Where it stands.
+    /// Source location.
     pub place: Place,
 }
 
-/// What happens.
+/// Kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Ranks compute, each for so long.
+    /// Computation, with the same duration on each rank.
     Compute {
-        /// Who.
+        /// Ranks that compute.
         ranks: Arc<[u32]>,
-        /// On what of theirs.
+        /// Processor that executes it.
         on: Processor,
-        /// How long.
+        /// Duration.
         time: Picos,
     },
-    /// Nothing, by these ranks, once what it comes after has ended: a message that came is taken up, a node of the trace costs nothing.
+    /// Zero-duration event of these ranks that ends when its predecessors have: the completion of a receive, or a node
+    /// without cost.
     Wait(Arc<[u32]>),
-    /// A call.
+    /// Collective.
     Call(Call),
-    /// What the first of two ranks sends to the second: half of their [`Collective::SendRecv`], which goes both ways.
+    /// Message from the first of two ranks to the second: one direction of a [`Collective::SendRecv`].
     Message(Call),
 }
 
-/// What a rank computes on, one thing at a time on each.
+/// Processor of a rank; executes one computation at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Processor {
-    /// Its GPU, whose kernels a trace has the times of.
+    /// The GPU, whose kernel times are in the trace.
     #[default]
     Gpu,
-    /// A thread of its host, which is not counted as computing.
+    /// A host thread; its time does not count as computation.
     Cpu,
 }
 
-/// A call of a group.
+/// Collective or message of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Its ranks, in the group's order.
+    /// Ranks, in the order of the group.
     pub group: Arc<[u32]>,
-    /// What is called.
+    /// The collective.
     pub collective: Collective,
-    /// Its size: the larger buffer, as nccl-tests counts.
+    /// Message size: the larger buffer, as in nccl-tests.
     pub bytes: Bytes,
 }
 
 impl Trace {
-    /// Of events whose numbers all exist.
+    /// Creates a trace. All predecessor indices must exist.
     ///
     /// # Errors
-    /// [`JobError`] at an event that comes after itself, through others or not, and where there are too many events or none.
+    /// [`JobError`] at an event in a dependency cycle, and if there are too many events or none.
     pub(crate) fn new(events: Vec<Event>, left_out: Vec<String>, source: &str) -> Result<Self, JobError> {
         if events.is_empty() {
             return Err(JobError::at(&Place::of_source(source), "no computation and no call"));
@@ -141,7 +144,7 @@ impl Trace {
         }
     }
 
-    /// An event that could never begin.
+    /// Returns an event of a dependency cycle, or one that follows it, if there is a cycle.
     fn first_in_a_circle(&self) -> Option<&Event> {
         let (mut waiting, followers) = self.order();
         let mut ready: Vec<u32> = (0u32..).zip(&waiting).filter(|(_, n)| **n == 0).map(|(event, _)| event).collect();
@@ -163,7 +166,7 @@ impl Trace {
         self.events.iter().zip(&waiting).find(|(_, left)| **left > 0).map(|(event, _)| event)
     }
 
-    /// How many events each waits for, and who waits for each.
+    /// Returns the number of predecessors and the list of successors of each event.
     fn order(&self) -> (Vec<u32>, Vec<Vec<u32>>) {
         let mut followers = vec![Vec::new(); self.events.len()];
         let waiting = (0u32..).zip(&self.events).map(|(number, event)| {
@@ -182,7 +185,7 @@ impl Trace {
 }
 
 impl What {
-    /// Who takes part.
+    /// Participating ranks.
     #[must_use]
     pub fn ranks(&self) -> &Arc<[u32]> {
         match self {
@@ -191,7 +194,7 @@ impl What {
         }
     }
 
-    /// What goes over links, in both directions or in one.
+    /// The communication of the event, if it is a collective or a message.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match self {

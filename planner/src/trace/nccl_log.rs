@@ -1,17 +1,20 @@
-//! What NCCL says with `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL`, from all ranks in one text or from each in its own.
+//! Reader of NCCL logs written with `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL`, of all ranks in one text,
+//! interleaved or concatenated.
 //!
 //! ```text
 //! host:pid:tid [0] NCCL INFO AllReduce: opCount 1e7 sendbuff 0x… recvbuff 0x… count 1024 datatype 7 op 0 root 0 comm 0x… [nranks=8] stream 0x…
 //! host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x… rank 0 nranks 8 cudaDev 0 … commId 0x… - Init COMPLETE
 //! ```
 //!
-//! (`src/enqueue.cc` and `src/init.cc`; RCCL's are the same. Words that are not known are passed over.) A communicator has an address of
-//! its own in each process; lines of its beginning tell which belong together, and as what ranks. The one of most ranks numbers
-//! the ranks of the trace. Where no beginning was logged, newer versions say `globalrank`; otherwise there must be one
-//! communicator in each process, and ranks are numbered in the order in which they are first heard of.
+//! Formats: `src/enqueue.cc` and `src/init.cc`; RCCL's are equal. Unknown words are ignored.
 //!
-//! The n-th call of a communicator is the same call on all of its ranks, and calls of a rank follow each other on their stream. What
-//! ranks compute meanwhile no log tells. `count` is that of one rank; sends are matched with their receives in order.
+//! A communicator has a separate address in each process. Init lines identify the addresses that belong together, and
+//! their ranks. The largest communicator defines the ranks of the trace. Without init lines, newer versions log
+//! `globalrank`; otherwise there must be one communicator in each process, and ranks are numbered in order of first
+//! appearance.
+//!
+//! The n-th call of a communicator is the same call on all of its ranks, and the calls of a rank are in stream order. A
+//! log contains no computation. `count` is that of one rank; sends are matched with their receives in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +27,7 @@ use super::messages::{Messages, Side, message};
 use super::{Call, Event, MOST_EVENTS, Trace, What, ranks::MOST};
 use crate::job::JobError;
 
-/// Names of calls, and by what the ranks' number multiplies a rank's count to make the larger buffer.
+/// Names of calls, and the relation of a rank's count to the larger buffer.
 const CALLS: [(&str, Collective, PerRank); 9] = [
     ("AllReduce", Collective::AllReduce, PerRank::Whole),
     ("Broadcast", Collective::Broadcast, PerRank::Whole),
@@ -37,25 +40,25 @@ const CALLS: [(&str, Collective, PerRank); 9] = [
     ("Scatter", Collective::Scatter, PerRank::Part),
 ];
 
-/// What a rank's count is of the larger buffer.
+/// Relation of a rank's count to the larger buffer: all of it, or one part per rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PerRank {
     Whole,
     Part,
 }
 
-/// Bytes of an element by NCCL's number of its type (`ncclDataType_t`, nccl.h): 8-bit integers, 32, 64, half, float, double,
-/// bfloat16 and two of 8 bits.
+/// Element size in bytes by NCCL's type number (`ncclDataType_t`, nccl.h): 8-bit integers, 32- and 64-bit integers,
+/// half, float, double, bfloat16 and two 8-bit floats.
 const ELEMENTS: [u64; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
 
-/// A communicator in a process: the words before the thread's number, and its address.
+/// Communicator in a process: process identifier (host and pid), and address.
 type Handle<'a> = (&'a str, &'a str);
 
-/// A line that tells of a call.
+/// Logged call.
 struct Told<'a> {
     line: u32,
     handle: Handle<'a>,
-    /// Calls that were grouped have the same number.
+    /// opCount; equal for calls of one group (ncclGroupStart).
     number: &'a str,
     name: &'a str,
     bytes: u64,
@@ -65,18 +68,18 @@ struct Told<'a> {
     global: Option<u32>,
 }
 
-/// As whom a process takes part in a communicator.
+/// Rank of a process in a communicator.
 struct Member<'a> {
     communicator: &'a str,
     rank: u32,
     ranks: u32,
 }
 
-/// Reads a log; `source` names it in errors.
+/// Reads a log; `source` is the name used in errors.
 ///
 /// # Errors
-/// [`JobError`] with the line: a field that is missing or no number, ranks that call different things, a communicator whose ranks
-/// cannot be told.
+/// [`JobError`] with the line: a missing or invalid field, ranks whose calls do not match, a communicator whose ranks
+/// are unknown.
 pub fn read_nccl_log(text: &str, source: &str) -> Result<Trace, JobError> {
     let mut told = Vec::new();
     let mut members: BTreeMap<Handle<'_>, Member<'_>> = BTreeMap::new();
@@ -107,13 +110,13 @@ fn at(source: &str, line: u32) -> Place {
     Place { line, ..Place::of_source(source) }
 }
 
-/// Host and process before `[device] NCCL INFO`; without the thread.
+/// Returns host and pid, without the thread id, from the text before `[device] NCCL INFO`.
 fn process(head: &str) -> &str {
     let word = head.split_whitespace().rfind(|word| word.matches(':').count() >= 2).unwrap_or(head.trim());
     word.rsplit_once(':').map_or(word, |(process, _)| process)
 }
 
-/// The word after another.
+/// Returns the word that follows `key`.
 fn after<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
     let place = words.iter().position(|word| *word == key)?;
     words.get(place + 1).copied()
@@ -126,7 +129,7 @@ fn beginning<'a>(process: &'a str, tail: &'a str) -> Option<(Handle<'a>, Member<
     Some(((process, after(&words, "comm")?), Member { communicator: after(&words, "commId")?, rank, ranks }))
 }
 
-/// Reads the fields of a call; nothing where it is none that is known.
+/// Parses the fields of a call; `None` if its name is unknown.
 fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Result<Option<Told<'a>>, String> {
     let name = name.rsplit_once(' ').map_or(name, |(_, last)| last);
     let collective = CALLS.iter().find(|row| row.0 == name);
@@ -177,22 +180,22 @@ fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Resu
     }))
 }
 
-/// Which ranks of the trace each communicator has.
+/// Ranks of the trace in each communicator.
 struct Groups<'a> {
-    /// By communicator.
+    /// Global ranks by communicator.
     members: BTreeMap<&'a str, Arc<[u32]>>,
-    /// Communicator and rank in it of each process's address.
+    /// Communicator and rank of each process's address.
     of: BTreeMap<Handle<'a>, (&'a str, u32)>,
 }
 
 impl<'a> Groups<'a> {
     fn of(told: &[Told<'a>], begun: BTreeMap<Handle<'a>, Member<'a>>, source: &str) -> Result<Self, JobError> {
         let begun = Self::named(told, begun, source)?;
-        // The rank in the communicator of most ranks is that of the trace.
+        // The rank in the largest communicator is the rank of the trace.
         let most = begun.values().map(|member| member.ranks).max().unwrap_or(0);
         let world = begun.values().find(|member| member.ranks == most).map(|member| member.communicator);
         let mut globals: BTreeMap<Handle<'a>, u32> = BTreeMap::new();
-        // One process may drive several devices: whose address is whose, the order of addresses tells.
+        // A process may drive several devices; its addresses are then ambiguous except in the largest communicator.
         let mut slots: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for ((process, _), member) in &begun {
             if Some(member.communicator) == world {
@@ -245,7 +248,7 @@ impl<'a> Groups<'a> {
         Ok(Self { members: whole, of })
     }
 
-    /// Members, from lines of beginnings, or where there is none from what calls say of themselves.
+    /// Returns the members, from init lines, or from the calls if there are no init lines.
     fn named(
         told: &[Told<'a>],
         begun: BTreeMap<Handle<'a>, Member<'a>>,
@@ -284,7 +287,8 @@ impl<'a> Groups<'a> {
 
     fn trace(&self, told: &[Told<'a>], source: &str) -> Result<Trace, JobError> {
         let mut events: Vec<Event> = Vec::new();
-        // Calls of a communicator so far, each with the line that told first; how many each of its ranks made.
+        // Calls of each communicator so far, with the line of the first rank that logged it, and the number of calls of
+        // each member.
         let mut made: FxHashMap<&str, Vec<(u32, u32, &str, u64)>> = FxHashMap::default();
         let mut heard: FxHashMap<Handle<'_>, usize> = FxHashMap::default();
         let mut streams: FxHashMap<(u32, &str), Stream<'_>> = FxHashMap::default();
@@ -358,12 +362,12 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// A stream of a rank: what was last put on it, and what that waits for.
+/// Stream of a rank: its latest calls, and the ones before them.
 #[derive(Default)]
 struct Stream<'a> {
     before: Vec<u32>,
     now: Vec<u32>,
-    /// Sends and receives of a group happen at once: none waits for another.
+    /// Sends and receives of one group are concurrent.
     group: Option<(Handle<'a>, &'a str)>,
 }
 
@@ -385,14 +389,14 @@ mod tests {
         trace.events.iter().map(of).collect()
     }
 
-    /// Two processes, interleaved and out of step.
+    /// Two processes whose lines are interleaved and out of step.
     #[test]
-    fn interleaved_ranks_are_put_in_order() {
+    fn interleaved_logs_are_ordered_by_rank() {
         let trace = read_nccl_log(LOG, "two-ranks.log").unwrap();
         let expected: Vec<_> =
             (0..8u32).map(|n| ("all_reduce", vec![0, 1], 4, if n == 0 { vec![] } else { vec![n - 1] })).collect();
         assert_eq!(calls(&trace), expected);
-        // Without the lines of the beginnings ranks are told by `globalrank`, or by their order.
+        // Without init lines, ranks are determined by `globalrank`, or by order of appearance.
         for gone in [&["Init COMPLETE"][..], &["Init COMPLETE", " globalrank "]] {
             let text: Vec<String> = LOG
                 .lines()
@@ -420,9 +424,10 @@ mod tests {
         )
     }
 
-    /// Four processes: a communicator of all, two of pairs, and messages between their first ranks, in both directions at once.
+    /// Four processes: a communicator of all, two of pairs, and concurrent messages in both directions between the
+    /// pairs' first ranks.
     #[test]
-    fn communicators_and_messages_are_placed() {
+    fn communicators_and_messages_are_mapped_to_trace_ranks() {
         let mut text = String::new();
         for rank in 0..4 {
             text += &begin(rank, "0xa", rank, 4, "0xworld");
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_line() {
+    fn invalid_logs_are_rejected_with_line() {
         let begun = begin(0, "0xa", 0, 2, "0x1") + &begin(1, "0xb", 1, 2, "0x1");
         let good = line(0, "0xa", 2, "AllReduce", 0, 8, 0);
         for (text, expected) in [

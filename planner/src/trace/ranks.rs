@@ -1,6 +1,6 @@
-//! Groups of ranks as words: `0-7`, `0 2 4`, `0-3 8-11`.
+//! Parser of rank groups: `0-7`, `0 2 4`, `0-3 8-11`.
 
-/// The ranks, in the order given, or what is wrong.
+/// Returns the ranks in the given order, or a description of the error.
 pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     let mut ranks = Vec::new();
     for word in text.split_whitespace() {
@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// The most ranks of a trace.
+/// Largest number of ranks in a trace.
 pub(super) const MOST: u32 = 1 << 17;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A trace on a fabric: when each event begins and ends.
+//! Simulation of a trace on a fabric: start and end of each event.
 //!
-//! Calls take what `plan` picks takes. Those under way at the same time that touch the same NVLink domain, or that leave theirs, are
-//! simulated together, each from its own beginning, whenever another joins them: so they share links, and none is
-//! done earlier because others came. What was over before is not simulated again.
+//! Calls use the strategy that `plan` selects. Whenever a call starts, all concurrent calls in the same NVLink domain,
+//! and all that leave their domain if it does, are simulated together, each from its own start, so that they share
+//! links. A new call never makes an earlier one end sooner. Calls that ended before are not simulated again.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,35 +16,34 @@ use crate::job::{Collectives, JobError};
 use crate::plan::PlanError;
 use crate::step::{OwnChoice, Planned, Simulated, TimeError, fastest};
 
-/// When an event was.
+/// Time span of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its begin.
+    /// Start.
     pub begin: Picos,
-    /// Its end.
+    /// End.
     pub end: Picos,
-    /// How long it would have taken without others; that of computation is its own.
+    /// Duration without other calls; for a computation, its own duration.
     pub alone: Picos,
 }
 
-/// What became of a trace.
+/// Result of running a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The end of the last event.
+    /// End of the last event.
     pub time: Picos,
-    /// In the order of the events.
+    /// Spans in the order of the events.
     pub spans: Vec<Span>,
-    /// Time in which the busiest rank computes.
+    /// Computing time of the busiest rank.
     pub compute: Picos,
-    /// Time in which any call is under way.
+    /// Time during which at least one call is active.
     pub communication: Picos,
-    /// Calls.
+    /// Number of calls.
     pub calls: usize,
 }
 
 impl Outcome {
-    /// Time in which calls are under way and no rank computes, or all wait: what is not hidden behind the busiest rank's
-    /// computing.
+    /// Exposed communication time: the part of the total time that the busiest rank does not compute.
     #[must_use]
     pub fn exposed(&self) -> Picos {
         self.time - self.compute
@@ -52,10 +51,10 @@ impl Outcome {
 }
 
 impl Trace {
-    /// Runs it on the devices of `simulated`; `source` names the trace where it needs more ranks than there are.
+    /// Runs the trace on the devices of `simulated`; `source` is the trace's name in errors.
     ///
     /// # Errors
-    /// [`TimeError`]: more ranks than devices, or a call without a price.
+    /// [`TimeError`]: more ranks than devices, or a call without a strategy.
     pub fn run(
         &self,
         simulated: &Simulated<'_>,
@@ -70,10 +69,10 @@ impl Trace {
 }
 
 impl Trace {
-    /// Whether there is a device for each rank.
+    /// Checks that there is a device for each rank.
     ///
     /// # Errors
-    /// [`JobError`]: there are fewer; `source` names the trace.
+    /// [`JobError`] if there are fewer; `source` is the trace's name.
     pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
         if self.ranks as usize > devices {
             let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
@@ -83,7 +82,7 @@ impl Trace {
     }
 }
 
-/// A call that has begun.
+/// Active call.
 struct Under<'a> {
     event: u32,
     call: Planned,
@@ -91,14 +90,14 @@ struct Under<'a> {
     islands: &'a [u32],
 }
 
-/// Calls of a group, one at a time.
+/// Calls of a group, which run one at a time.
 #[derive(Default)]
 struct Turns {
     under_way: bool,
     waiting: BinaryHeap<Reverse<(Picos, u32)>>,
 }
 
-/// What is known of a group.
+/// Devices and NVLink domains of a group.
 struct Group {
     devices: Vec<NodeId>,
     islands: Vec<u32>,
@@ -106,7 +105,7 @@ struct Group {
 
 type Groups<'a> = FxHashMap<&'a [u32], Group>;
 
-/// Calls at once, each with its devices and begin, counted from the first.
+/// Concurrent calls with their devices and start times, relative to the first.
 type Together = Vec<(Planned, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
@@ -133,7 +132,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How a call is done, and what it takes alone. A message is what two ranks' scatter sends.
+    /// Returns the strategy of a call and its time alone. A message is simulated as a scatter between two ranks.
     fn plan(&mut self, what: &'a What, call: &'a Call) -> Result<(Planned, Picos), TimeError> {
         if let Some(known) = self.planned.get(what) {
             return Ok(*known);
@@ -144,7 +143,7 @@ impl<'a> Run<'a> {
         };
         let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
         let found = self.simulated.row(devices, collective, bytes, self.collectives, OwnChoice::Inside);
-        // (What it is called, whatever it is done as.)
+        // Errors name the original collective.
         let found = found.map_err(|error| match error {
             PlanError::NothingToChoose { rejected, possible, .. } => {
                 PlanError::NothingToChoose { collective: call.collective, rejected, possible }
@@ -169,7 +168,7 @@ impl<'a> Run<'a> {
                 ready.push(Reverse((event.start, number)));
             }
         }
-        // What ends when; a call's end may move, which the span tells.
+        // Event ends; the end of a call may have moved, in which case its span is authoritative.
         let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
         let mut free_ranks: BTreeMap<(u32, Processor), Picos> = BTreeMap::new();
         let mut in_turn: FxHashMap<&'a [u32], Turns> = FxHashMap::default();
@@ -211,7 +210,7 @@ impl<'a> Run<'a> {
                         ends.push(Reverse((now, event)));
                     }
                     Some(What::Compute { ranks, on, time }) => {
-                        // Each rank goes on as soon as it is free; the event is over when the last of them is.
+                        // Each rank starts as soon as it is free; the event ends with the last rank.
                         let mut end = now;
                         for &rank in &**ranks {
                             let free = free_ranks.entry((rank, *on)).or_default();
@@ -255,7 +254,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Simulates together what shares the fabric with calls that joined in these islands.
+    /// Simulates the calls that share the fabric with calls that started in these NVLink domains.
     fn share(&mut self, under: &[Under<'_>], joined: &[u32]) -> Result<(), TimeError> {
         if joined.is_empty() {
             return Ok(());
@@ -289,7 +288,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Time in which calls are under way, each moment once.
+    /// Total time with at least one active call.
     fn covered(&self) -> Picos {
         let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.what.call().is_some());
         let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
@@ -304,7 +303,7 @@ impl<'a> Run<'a> {
 }
 
 impl Group {
-    /// Those of all calls of a trace.
+    /// Returns the groups of all calls of a trace.
     fn of<'a>(trace: &'a Trace, simulated: &Simulated<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for event in &trace.events {
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_go_in_order_and_what_does_not_depend_overlaps() {
+    fn streams_are_ordered_and_independent_events_overlap() {
         let head = "collective,ranks,bytes,time_us,name,after,start_us\n";
         let in_a_row = run(&format!("{head}compute,,,100,a\nall_reduce,,1MiB\ncompute,,,100\n"), "hgx-h100", 1);
         let call = in_a_row.spans[1];
@@ -358,25 +357,25 @@ mod tests {
         assert_eq!(late.time, Picos::from_us(50.0) + call.alone);
     }
 
-    /// Pairs across hosts over the same NICs share them; those inside of different hosts do not share anything.
+    /// Calls that overlap in GPUs of one host share its links; calls inside different hosts share none.
     #[test]
-    fn calls_at_once_share_the_fabric() {
+    fn concurrent_calls_share_the_fabric() {
         let head = "collective,ranks,bytes,name,after,start_us\n";
         let apart = run(&format!("{head}all_reduce,0-7,64MiB\nall_reduce,8-15,64MiB\n"), "hgx-h100", 2);
         assert!(apart.spans.iter().all(|span| span.end == span.alone), "{apart:?}");
         let shared = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,2-5,64MiB,,,10\n"), "hgx-h100", 1);
         assert!(shared.spans.iter().all(|span| span.end - span.begin > span.alone), "{shared:?}");
-        // Sharing takes as long as one after the other, give or take a tenth.
+        // Sharing needs about as long as running in sequence, within a tenth.
         let alone: Picos = shared.spans.iter().map(|span| span.alone).sum();
         assert!(shared.time < Picos(alone.0 / 10 * 11), "{shared:?}");
-        // Calls of the same group go in order even where nothing says so.
+        // Calls of one group run in order even without a dependency.
         let same = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,0-3,64MiB,,,0\n"), "hgx-h100", 1);
         assert_eq!(same.spans[1].begin, same.spans[0].end);
     }
 
-    /// A barrier moves no bytes, whatever stands beside it, and calls that go on beside it take what they take.
+    /// A barrier moves no bytes, whatever its `bytes` column holds, and concurrent calls keep their own times.
     #[test]
-    fn barriers_beside_other_calls_move_nothing() {
+    fn barriers_concurrent_with_calls_move_no_bytes() {
         let of = |bytes: &str| {
             let lines = format!("barrier,0-1,{bytes},,,0\nall_reduce,2-5,1MiB,,,0\nall_reduce,2-7,256MiB,,,0\n");
             run_by(Collectives::Any, &format!("collective,ranks,bytes,name,after,start_us\n{lines}"), "hgx-h100", 1)

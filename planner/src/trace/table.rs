@@ -1,18 +1,18 @@
-//! A trace as a table: CSV with a header, a line for each call or computation.
+//! Traces as tables: CSV with a header and one line per call or computation.
 //!
-//! | column | what |
+//! | column | meaning |
 //! |---|---|
-//! | `collective` | what is called, by any of its names; `compute` where ranks compute |
-//! | `bytes` | the size of a call, with or without a unit: the larger buffer, as nccl-tests counts |
-//! | `time_us` | how long ranks compute |
-//! | `ranks` | who: `0-7`, `0 2 4`; absent or empty: all ranks |
-//! | `count` | how often in a row; absent or empty: once |
-//! | `name` | a name to come after |
-//! | `after` | names, one or more, all of which must have ended |
-//! | `start_us` | it does not begin earlier |
+//! | `collective` | name of the collective, in any known spelling; `compute` for computation |
+//! | `bytes` | message size, with or without unit: the larger buffer, as in nccl-tests |
+//! | `time_us` | duration of a computation |
+//! | `ranks` | ranks: `0-7`, `0 2 4`; absent or empty: all |
+//! | `count` | number of repetitions in sequence; absent or empty: 1 |
+//! | `name` | name for references in `after` |
+//! | `after` | names of predecessors, one or more |
+//! | `start_us` | earliest start time |
 //!
-//! `collective` must be there; columns may stand in any order. A line that says neither `after` nor `start_us` comes after the last
-//! line before it of each of its ranks, as in a stream. Lines that begin with `#` and empty ones do not count.
+//! `collective` is required; columns may be in any order. A line with neither `after` nor `start_us` follows the last
+//! line before it of each of its ranks, as in a stream. Empty lines and lines that begin with `#` are ignored.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::job::JobError;
 
 const COLUMNS: [&str; 8] = ["collective", "bytes", "time_us", "ranks", "count", "name", "after", "start_us"];
 
-/// Reads a table; `all` is the number of ranks where a line names none, which none may without it.
+/// Reads a table. `all` is the number of ranks for lines without `ranks`; without it every line must name them.
 ///
 /// # Errors
 /// [`JobError`] with line and column.
@@ -80,13 +80,13 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
     Ok(columns)
 }
 
-/// What is known of the lines before.
+/// State of the reader.
 struct Building {
-    /// All ranks, where it is known how many there are.
+    /// All ranks, if their number is known.
     everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
     names: FxHashMap<String, u32>,
-    /// The last event of each rank.
+    /// Last event of each rank.
     last: FxHashMap<u32, u32>,
 }
 
@@ -130,7 +130,7 @@ impl Building {
             if group.len() < 2 {
                 return Err(line.error(field("ranks").unwrap_or(word), "a call needs two ranks or more"));
             }
-            // (A barrier moves none, whatever stands there.)
+            // A barrier moves no bytes, whatever the column holds.
             let bytes = if collective == Collective::Barrier { Bytes(0) } else { bytes };
             What::Call(Call { group: Arc::clone(&group), collective, bytes })
         };
@@ -175,7 +175,7 @@ impl Building {
     }
 }
 
-/// A line of the table, for errors in its fields.
+/// Line of the table, for errors in its fields.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     origin: Origin<'a>,
@@ -184,11 +184,11 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Of a field of this line; of its start where the field is empty.
+    /// Returns the source location of a field of this line; that of the line if the field is empty.
     fn place(&self, field: &str) -> Place {
         let before = self.record.iter().take_while(|other| !std::ptr::eq(other.as_ptr(), field.as_ptr()));
         let number = before.clone().count();
-        // (What is a part of a field has none before it that is known.)
+        // A slice inside a field is not found among the fields.
         let known = if number < self.record.len() { number } else { 0 };
         self.origin.place_in_line(self.start, (before.take(known), field))
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_follow_their_ranks_or_what_they_name() {
+    fn lines_follow_their_ranks_or_named_predecessors() {
         let text = "# a step\n\
             name,collective,ranks,bytes,time_us,count,after,start_us\n\
             f,compute,,,100,,,\n\
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_where_it_stands() {
+    fn invalid_tables_are_rejected_with_location() {
         let head = "collective,bytes,ranks,count,name,after,start_us,time_us\n";
         for (line, place, expected) in [
             ("alreduce,1,0-1", "t.csv:2:1", "all_reduce"),

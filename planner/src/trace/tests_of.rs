@@ -1,10 +1,11 @@
-//! What holds of every run of a trace.
+//! Invariants of every run of a trace.
 
 use fabricast_topologies::Picos;
 
 use super::{Outcome, Trace};
 
-/// Nothing begins before what it comes after, nor before its start; no call is faster among others than alone.
+/// Asserts that no event starts before its predecessors end or before its start time, and that no call is faster than
+/// alone.
 pub(super) fn holds(trace: &Trace, outcome: &Outcome) {
     assert_eq!(trace.events.len(), outcome.spans.len());
     for (event, span) in trace.events.iter().zip(&outcome.spans) {

@@ -1,30 +1,30 @@
-//! Protocol buffers as bytes: the little of the wire format that traces need (protobuf.dev, "Encoding").
+//! Protocol buffers wire format, as far as traces need it (protobuf.dev, "Encoding").
 
-/// A field of a message.
+/// Value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
-    /// Whole numbers.
+    /// Variable-length integer.
     Varint(u64),
-    /// 64 bits.
+    /// 64-bit value.
     Fixed64(u64),
-    /// 32 bits.
+    /// 32-bit value.
     Fixed32(u32),
-    /// Text, bytes, messages and packed numbers.
+    /// Length-delimited: text, bytes, messages and packed numbers.
     Bytes(&'a [u8]),
 }
 
-/// Why bytes are no message: where, counted from the beginning of the file, and what was expected.
+/// Decoding error: offset from the beginning of the file, and expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     pub at: usize,
     pub message: String,
 }
 
-/// Bytes that are read from the front.
+/// Reader that consumes bytes from the front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// Of `rest` in the file.
+    /// Offset of `rest` in the file.
     at: usize,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Reads a varint: seven bits per byte, the lowest first.
     pub fn varint(&mut self) -> Result<u64, Broken> {
         let begin = *self;
         let mut value = 0u64;
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         Err(begin.broken("a number of more than ten bytes"))
     }
 
-    /// A message with its length before it.
+    /// Reads a length-delimited message.
     pub fn delimited(&mut self) -> Result<Self, Broken> {
         let begin = *self;
         let length = self.varint()?;
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(Self { rest: self.take(length)?, at })
     }
 
-    /// The next field's number and value; `None` at the end.
+    /// Reads the next field: number, value and offset; `None` at the end.
     pub fn field(&mut self) -> Result<Option<(u64, Value<'a>, usize)>, Broken> {
         if self.is_empty() {
             return Ok(None);
@@ -105,14 +105,14 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().map_err(|_| broken)
     }
 
-    /// A message inside of a field that stands at `at`.
+    /// Creates a reader of a nested message whose field is at offset `at`.
     pub fn inside(bytes: &'a [u8], at: usize) -> Self {
         Self { rest: bytes, at }
     }
 }
 
 impl Value<'_> {
-    /// Of a repeated field of whole numbers: packed or one by one.
+    /// Returns the numbers of a repeated integer field, packed or single.
     pub fn numbers(self, at: usize) -> Result<Vec<u64>, Broken> {
         match self {
             Self::Varint(one) => Ok(vec![one]),
@@ -133,7 +133,7 @@ impl Value<'_> {
 mod tests {
     use super::*;
 
-    /// The two examples of protobuf.dev: 150 in field 1, "testing" in field 2.
+    /// Both examples of protobuf.dev: 150 in field 1, "testing" in field 2.
     #[test]
     fn published_examples_are_read() {
         let mut reader = Reader::new(&[0x08, 0x96, 0x01, 0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_named_where_it_ends() {
+    fn truncated_fields_are_rejected_with_offset() {
         for (bytes, at) in [
             (&[0x80u8][..], 1),
             (&[0x12, 0x07, 0x74][..], 1),

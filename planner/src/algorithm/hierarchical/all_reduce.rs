@@ -1,11 +1,11 @@
-//! Hierarchical all_reduce: reduce_scatter within each host, a ring over the hosts for every position in them, all_gather
+//! Hierarchical all_reduce: reduce_scatter within each host, a ring over the hosts for every position, all_gather
 //! within each host.
 //!
-//! With h hosts of g ranks a loop has g·h chunks; the rank at position i of a host sums part i (h chunks) of its host in
-//! one step, takes it round the ring of all hosts' position i in 2(h−1) steps, and gives it to its host in one step. Links
-//! between hosts carry 2(h−1)/h · bytes/g per rank, those within 2(g−1)/g · bytes. With one loop, latency L and
-//! bandwidth B within, L' and B' between: 2(L + (g−1)/g·bytes/B) + 2(h−1)(L' + bytes/(g·h·B')).
-//! The three phases of different loops overlap: each waits for the same phase of the loop before.
+//! With h hosts of g ranks, a loop has g·h chunks. The rank at position i of a host reduces part i (h chunks) of its
+//! host in one step, all-reduces it on the ring of all hosts' position i in 2(h−1) steps, and sends it to the other
+//! ranks of its host in one step. Links between hosts carry 2(h−1)/h · bytes/g per rank, those within 2(g−1)/g · bytes.
+//! With one loop, latency L and bandwidth B within, L' and B' between: 2(L + (g−1)/g·bytes/B) + 2(h−1)(L' +
+//! bytes/(g·h·B')). The three phases of different loops overlap: each waits for the same phase of the previous loop.
 //!
 //! Source: the decomposition of NCCL's CollNet and of Jia et al., *Highly Scalable Deep Learning Training System with
 //! Mixed-Precision*, 2018, §3.3 (hierarchical all-reduce), with the inner phases as in `two_shot`.
@@ -19,7 +19,7 @@ use crate::algorithm::cut::Cut;
 use crate::algorithm::lane::Lane;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// Hierarchical all_reduce.
+/// Schedule generator of the hierarchical all_reduce.
 pub(in crate::algorithm) struct AllReduce {
     header: Header,
     cut: Cut,
@@ -27,22 +27,22 @@ pub(in crate::algorithm) struct AllReduce {
     out_of_place: bool,
 }
 
-/// Numbers of the runs of one loop of a lane, the same on all ranks; a loop's begin where those of the loop before end.
+/// Numbers of the runs of one loop of a lane, equal on all ranks. The runs of a loop follow those of the previous loop.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Parts to the others of the host.
+    /// Puts of parts to the other ranks of the host.
     give: u32,
-    /// The last operation of the host's sum.
+    /// Last operation of the host's sum.
     sum: u32,
-    /// The ring's first half.
+    /// First half of the ring, reducing.
     reduce: u32,
-    /// The ring's second half.
+    /// Second half of the ring, forwarding.
     pass: u32,
-    /// Arrivals of the second half, one after the other.
+    /// Sequential arrivals of the second half.
     arrive: u32,
-    /// The result to the others of the host.
+    /// Puts of the result to the other ranks of the host.
     share: u32,
-    /// How many there are.
+    /// Number of runs.
     count: u32,
 }
 
@@ -82,18 +82,18 @@ impl AllReduce {
         }
     }
 
-    /// Chunks of the part of one position.
+    /// First chunk of the part of a position.
     fn part(&self, position: u32, at: Round) -> Walk {
         Walk::fixed(self.cut.chunk(position * self.levels.hosts, at.round, at.lane))
     }
 
-    /// Parts of the other positions of the host, beginning after `position`.
+    /// Parts of the other positions of the host, starting after `position`.
     fn other_parts(&self, position: u32, at: Round) -> Walk {
         Walk::cyclic(self.cut.chunk(0, at.round, at.lane), position + 1, 1, self.levels.per_host)
             .strided(self.levels.hosts)
     }
 
-    /// Every operation waits for the same one of the loop before.
+    /// Dependency on the same operation of the previous loop.
     fn loop_before(at: Round, run: u32) -> Option<Dependency> {
         (at.round > 0).then(|| Dependency::shifted(at.at.rank(), run - at.runs.count, 0))
     }
@@ -128,7 +128,7 @@ impl AllReduce {
             ((rank + self.levels.per_host) % ranks, Rank((rank + ranks - self.levels.per_host) % ranks));
         let steps = self.levels.hosts - 1;
         let base = self.cut.chunk(position * self.levels.hosts, at.round, at.lane);
-        // The chunk of step t is the host's own number minus t, modulo the hosts.
+        // The chunk of step t is the host's own number minus t, modulo the number of hosts.
         let back_from =
             |start: u32| (Buffer::Output, Walk::cyclic(base, start, self.levels.hosts - 1, self.levels.hosts));
         let last_step = steps as i32 - 1;
@@ -136,7 +136,7 @@ impl AllReduce {
 
         let chunks = back_from(host);
         let reduce = at.at.transfer(OpKind::PutReduce, steps, Walk::fixed(next), chunks, chunks);
-        // The part must be summed within both hosts.
+        // The part must be reduced within both hosts first.
         let mut awaited = vec![
             Dependency::shifted(previous, runs.reduce, -1),
             Dependency { rank: at.at.rank(), run: runs.sum, start: 0, step: 1 },

@@ -1,13 +1,13 @@
-//! Hierarchical all_gather and reduce_scatter: rings over the hosts for every position in them, and exchanges within each
-//! host, block by block at the same time.
+//! Hierarchical all_gather and reduce_scatter: rings over the hosts for every position, overlapped block by block with
+//! exchanges within each host.
 //!
-//! With h hosts of g ranks: **all_gather** takes a rank's block round the ring of all hosts' same position in h − 1 steps;
-//! whatever has come is put straight into the g − 1 mates' outputs. **reduce_scatter** is the same backwards: what a block
-//! gets from one host is summed at the owner's position there, host after host as the ring will need it, then goes round
-//! and is added to. Links between hosts carry (h−1)/h · bytes/g per rank, those within (g−1)/g · bytes.
-//! With one loop, latency L and bandwidth B within, L' and B' between, let S = L + (g−1)·bytes/(n·B) and
-//! T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S, for reduce_scatter (h−1)·T + 2S, or S on a single host.
-//! Per rank, lane and loop g + 2 runs for all_gather, 4g at most for reduce_scatter.
+//! With h hosts of g ranks: **all_gather** passes a rank's block around the ring of all hosts' same position in h − 1
+//! steps; every arriving block is put straight into the outputs of the g − 1 mates. **reduce_scatter** runs backwards:
+//! the contributions of one host to a block are summed at the owner's position there, in the order in which the ring
+//! needs them, and the ring then accumulates them. Links between hosts carry (h−1)/h · bytes/g per rank, those within
+//! (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B' between, let S = L + (g−1)·bytes/(n·B)
+//! and T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S; for reduce_scatter (h−1)·T + 2S, or S on a single host. Runs per
+//! rank, lane and loop: g + 2 for all_gather, at most 4g for reduce_scatter.
 //!
 //! Source: the decomposition of [`super::all_reduce`]; the overlap is that of NCCL's rings over NICs and NVLink.
 
@@ -20,7 +20,7 @@ use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_own;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// Hierarchical all_gather.
+/// Schedule generator of the hierarchical all_gather.
 pub(in crate::algorithm) struct AllGather {
     header: Header,
     cut: Cut,
@@ -34,7 +34,8 @@ impl AllGather {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, 0), cut, levels })
     }
 
-    /// Runs of a loop: the ring's first step and its others, the own block to the mates, what comes to each mate.
+    /// Number of runs of a loop: the first ring step, the other ring steps, the own block to all mates, and forwarded
+    /// blocks to each mate.
     fn runs(&self) -> u32 {
         3 + self.levels.mates()
     }
@@ -52,11 +53,11 @@ impl AllGather {
         let previous = Rank(levels.on_rail((host, position), levels.hosts - 1));
         let loop_before =
             |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(self.runs()), 0));
-        // The block that comes with operation i: the first of the ring, then the others.
+        // Arrival of the block that operation i forwards: from the first ring step, then from the others.
         let comes =
             [Dependency { rank: previous, run: start, start: 0, step: 1 }, Dependency::shifted(previous, ring, -1)];
         let steps = levels.hosts - 1;
-        // A loop goes round when the one before has: otherwise full FIFOs would wait for each other.
+        // A loop starts on the ring after the previous one has completed its ring; otherwise full FIFOs would deadlock.
         let round_before = (round > 0).then(|| match steps {
             0 | 1 => Dependency::on(at.rank(), start.wrapping_sub(self.runs()), 0),
             _ => Dependency::on(at.rank(), ring.wrapping_sub(self.runs()), steps - 2),
@@ -69,7 +70,7 @@ impl AllGather {
         for further in 1..=levels.mates() {
             let to = Walk::fixed(levels.mate((host, position), further));
             let run = share + further;
-            // The first follows the own block on its connection, and no other does.
+            // Only the first forwarded block follows the own block on its connection.
             let own_before =
                 Dependency { rank: at.rank(), run: share, start: further as i32 - 1, step: levels.mates() };
             let chunk_before = Dependency::shifted(at.rank(), run, -1);
@@ -97,7 +98,7 @@ impl Generate for AllGather {
     }
 }
 
-/// Hierarchical reduce_scatter.
+/// Schedule generator of the hierarchical reduce_scatter.
 pub(in crate::algorithm) struct ReduceScatter {
     header: Header,
     cut: Cut,
@@ -117,13 +118,13 @@ impl ReduceScatter {
         let (host, position) = levels.place(at.rank);
         let steps = levels.hosts - 1;
         let in_place = self.header.call.buffers == BufferUse::InPlace;
-        // First the sums for other hosts, that of the previous host before that of the one before it; then the own.
+        // First the sums for other hosts, starting with the previous host and going backwards; then the own host's sum.
         let away = program.runs().len() as u32;
         let home = away + Sum::runs(levels);
         let ring = home + Sum::runs(levels);
         let runs = ring + 2 - away;
         let loop_before = |run: u32| (round > 0).then(|| Dependency::shifted(at.rank(), run.wrapping_sub(runs), 0));
-        // On each connection a loop follows the whole loop before, as the slots of a FIFO are taken.
+        // On each connection a loop starts after the whole previous loop, as FIFO slots are reused.
         let first_after = |last: Dependency| Dependency { start: 0, step: 1, ..last };
         let part = |position: u32| cut.over_parts(levels.back_from(host + steps, position), round, lane);
         let sum = Sum {
@@ -161,7 +162,7 @@ impl ReduceScatter {
         awaited.extend(loop_before(ring + 1).map(first_after));
         let passing = steps.saturating_sub(1);
         program.push(at.transfer(OpKind::PutReduce, passing, Walk::fixed(next), sums, sums), &awaited);
-        // The last is what the next rank keeps.
+        // The last transfer carries the next rank's own block.
         let kept = Walk::fixed(cut.chunk(next, round, lane));
         let (src, dst) = ((Buffer::Scratch, kept), (Buffer::Output, kept));
         let mut awaited = vec![summed(away, at.rank, passing as i32), summed(home, next, 0)];

@@ -1,16 +1,17 @@
-//! Two-level all_to_all: within each host, blocks are gathered at the rank that is at the position of their destination;
-//! from there the blocks of a whole host travel on its rail.
+//! Two-level all_to_all: blocks are gathered within each host at the rank whose position equals that of their
+//! destination, and all blocks for a remote host then travel on that rank's rail.
 //!
-//! With h hosts of g ranks: first a rank gives each mate the h − 1 blocks for the mate's position in the other hosts, and
-//! the block for the mate itself; when all mates' blocks for a host are there, they go to it, g blocks together. Links
-//! between hosts carry (h−1)/h · bytes per rank as in a direct exchange, but messages are g times as large and g times as
-//! few; those within carry (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B' between: at most
-//! L + (g−1)/g · bytes/B + L' + (h−1)/h · bytes/B'; a rank's own blocks need not wait for its mates'.
-//! In place, what arrives waits in scratch until everything that lies in its place has left. Per rank, lane and loop 2g + 3
-//! runs, in place 3g + 3.
+//! With h hosts of g ranks: a rank first sends each mate the h − 1 blocks for the mate's position in the other hosts,
+//! and the block for the mate itself. Once all mates' blocks for a host have arrived, they are sent to it, g blocks at
+//! a time. Links between hosts carry (h−1)/h · bytes per rank as in a direct exchange, but messages are g times larger
+//! and g times fewer; links within hosts carry (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and
+//! B' between: at most L + (g−1)/g · bytes/B + L' + (h−1)/h · bytes/B', as a rank's own blocks need not wait for its
+//! mates' blocks. In place, arriving data waits in scratch until the data at its destination has been sent. Runs per
+//! rank, lane and loop: 2g + 3, in place 3g + 3.
 //!
 //! Source: NCCL 2.12's PXN (src/graph/paths.cc, and Jeaugey, *Doubling all2all Performance with NVIDIA Collective
-//! Communication Library 2.12*, 2022); MSCCL's two-step all-to-all (msccl-tools, examples/mscclang/alltoall_a100_two_step.py).
+//! Communication Library 2.12*, 2022); MSCCL's two-step all-to-all (msccl-tools,
+//! examples/mscclang/alltoall_a100_two_step.py).
 
 use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Generate, Header, OpKind, Program, Rank, Symmetry, Walk};
 
@@ -20,7 +21,7 @@ use crate::algorithm::lane::{Chunks, Lane};
 use crate::algorithm::ring::copy_own;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// Two-level all_to_all.
+/// Schedule generator of the two-level all_to_all.
 pub(in crate::algorithm) struct AllToAll {
     header: Header,
     cut: Cut,
@@ -28,18 +29,18 @@ pub(in crate::algorithm) struct AllToAll {
     in_place: bool,
 }
 
-/// Numbers of the runs of one loop of a lane, the same on all ranks.
+/// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Blocks for other hosts to the mates, a run each.
+    /// Puts of blocks for other hosts to the mates, one run per mate.
     gather: u32,
-    /// The mates' own blocks.
+    /// Puts of the mates' own blocks.
     inside: u32,
-    /// All blocks for a host are there.
+    /// Wait until all blocks for a host have arrived.
     ready: u32,
-    /// Blocks of a mate, the own ones first, to the other hosts: a run each.
+    /// Puts of blocks to the other hosts: one run per mate, starting with the rank's own blocks.
     across: u32,
-    /// In place: everything has left.
+    /// In place: wait until all data has been sent.
     left: u32,
     count: u32,
 }
@@ -49,7 +50,7 @@ impl AllToAll {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Cut::by_blocks(shape)?;
         let in_place = shape.call.buffers == BufferUse::InPlace;
-        // What passes through and, in place, what has arrived.
+        // Slots for forwarded blocks and, in place, for arrived blocks.
         let slots = checked(u64::from(layout.chunks()) * (1 + u64::from(in_place)))?;
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, in_place })
     }
@@ -63,7 +64,7 @@ impl AllToAll {
         Runs { gather: first, inside, ready: inside + 1, across, left, count }
     }
 
-    /// Where blocks arrive.
+    /// Buffer and chunks at which blocks arrive.
     fn arrival(&self, walk: Walk) -> Chunks {
         if self.in_place {
             (Buffer::Scratch, Walk { base: walk.base + self.header.layout.chunks(), ..walk })
@@ -120,7 +121,7 @@ impl AllToAll {
         }
     }
 
-    /// In place: what arrived, to where it belongs, when nothing that was there is needed any more.
+    /// In place: copies arrived blocks to their destination once the data there is no longer needed.
     fn write_settling(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
         let place = levels.place(at.rank);

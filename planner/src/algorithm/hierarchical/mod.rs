@@ -1,5 +1,5 @@
-//! Algorithms of two levels: what crosses from host to host travels on rails, between the ranks at the same position of
-//! their hosts, and what stays inside goes straight to where it belongs.
+//! Two-level algorithms. Traffic between hosts travels on rails, between ranks at the same position of their hosts;
+//! traffic within a host goes directly to its destination.
 
 mod all_reduce;
 mod blocks;
@@ -19,7 +19,7 @@ pub(super) use exchange::AllToAll;
 pub(super) use rooted::{Broadcast, Reduce};
 pub(super) use uneven::AllToAllV;
 
-/// The loops of a rank's program in the order they are written: the rank on its channel, the lane, the round.
+/// Iterates over the loops of a rank's program in writing order: the rank on its channel, the lane, the round.
 fn rounds(header: &Header, cut: &Cut, rank: Rank) -> impl Iterator<Item = (Lane, u32, u32)> + use<> {
     let (channels, loops) = (header.channels, cut.loops);
     (0..cut.lanes).flat_map(move |lane| {
@@ -28,7 +28,7 @@ fn rounds(header: &Header, cut: &Cut, rank: Rank) -> impl Iterator<Item = (Lane,
     })
 }
 
-/// The ranks as hosts × positions.
+/// Ranks arranged as hosts × positions.
 #[derive(Clone, Copy, Debug)]
 struct Levels {
     hosts: u32,
@@ -46,22 +46,22 @@ impl Levels {
         (rank / self.per_host, rank % self.per_host)
     }
 
-    /// The rank at a position of the host so many further on.
+    /// The rank at the same position, `further` hosts after this one.
     fn on_rail(self, (host, position): (u32, u32), further: u32) -> u32 {
         (host + further) % self.hosts * self.per_host + position
     }
 
-    /// The rank of a host so many positions further on.
+    /// The rank of the same host, `further` positions after this one.
     fn mate(self, (host, position): (u32, u32), further: u32) -> u32 {
         host * self.per_host + (position + further) % self.per_host
     }
 
-    /// How many others a host has.
+    /// Number of other ranks in a host.
     fn mates(self) -> u32 {
         self.per_host - 1
     }
 
-    /// The others of a rank's host, from the next one on.
+    /// The other ranks of a rank's host, starting with the next one.
     fn mates_of(self, (host, position): (u32, u32)) -> Walk {
         Walk::cyclic(host * self.per_host, position + 1, 1, self.per_host)
     }

@@ -1,15 +1,15 @@
-//! Hierarchical broadcast and reduce: the root's host divides the data over its positions, each takes its part along the
-//! hosts on its own rail, and every host puts the parts together again.
+//! Hierarchical broadcast and reduce: the root's host divides the data over its positions, each position passes its
+//! part along the hosts on its own rail, and every host reassembles the parts.
 //!
-//! With h hosts of g ranks: **broadcast** scatters g parts within the root's host, passes them from host to host as chains,
-//! chunk after chunk, and gathers them within each host. **reduce** is the same backwards: every position sums its part of
-//! its host, the chains add up towards the root's host, whose ranks give their parts to the root. A link between hosts
-//! carries bytes/g. With one loop, latency L and bandwidth B within, L' and B' between, S = L + (g−1)/g · bytes/B and
-//! T = L' + bytes/(g·B'): 2S + (h−1)·T each, if g > 1. Per rank and lane 2g − 1 runs for broadcast, 2g for reduce, whatever
-//! the loops.
+//! With h hosts of g ranks: **broadcast** scatters g parts within the root's host, passes them from host to host along
+//! chains, pipelined by chunks, and gathers them within each host. **reduce** runs backwards: every position sums its
+//! part within its host, the chains accumulate towards the root's host, and the ranks there send their parts to the
+//! root. A link between hosts carries bytes/g. With one loop, latency L and bandwidth B within, L' and B' between, S =
+//! L + (g−1)/g · bytes/B and T = L' + bytes/(g·B'): 2S + (h−1)·T each, if g > 1. Runs per rank and lane: 2g − 1 for
+//! broadcast, 2g for reduce, for any number of loops.
 //!
-//! Source: the scatter and all_gather of van de Geijn's broadcast within hosts, NCCL 2.28's chains (src/device/broadcast.h,
-//! reduce.h) between them.
+//! Source: the scatter and all_gather of van de Geijn's broadcast within hosts, NCCL 2.28's chains
+//! (src/device/broadcast.h, reduce.h) between them.
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Dependency, Generate, Header, OpKind, Program, Rank, Walk,
@@ -22,7 +22,7 @@ use crate::algorithm::lane::Lane;
 use crate::algorithm::ring::copy_parts;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// What broadcast and reduce have in common.
+/// State shared by broadcast and reduce.
 struct Rooted {
     header: Header,
     cut: Cut,
@@ -40,7 +40,7 @@ impl Rooted {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, root })
     }
 
-    /// How many hosts further on from the root's a host is.
+    /// Number of hosts from the root's host to `host`, cyclically.
     fn hosts_after_root(&self, host: u32) -> u32 {
         (host + self.levels.hosts - self.root.0) % self.levels.hosts
     }
@@ -55,7 +55,7 @@ impl Rooted {
     }
 }
 
-/// Hierarchical broadcast.
+/// Schedule generator of the hierarchical broadcast.
 pub(in crate::algorithm) struct Broadcast(Rooted);
 
 impl Broadcast {
@@ -63,7 +63,7 @@ impl Broadcast {
         Rooted::new(shape).map(Self)
     }
 
-    /// Runs of a lane: the root's parts to its mates, the chain, the own part to each mate.
+    /// Writes the runs of a lane: the root's parts to its mates, the chain, the own part to each mate.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
@@ -81,7 +81,7 @@ impl Broadcast {
             let run = at.put(only(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
             program.push(run, &[chunk_before(first + further - 1)]);
         }
-        // How the own part comes: in the root's host from the root, elsewhere along the chain.
+        // Arrival of the own part: from the root within the root's host, elsewhere along the chain.
         let from_root = (position + levels.per_host - root.1) % levels.per_host;
         let came = match (host == root.0, from_root.checked_sub(1)) {
             (true, None) => None,
@@ -96,7 +96,7 @@ impl Broadcast {
         for further in 1..=levels.mates() {
             let mate = levels.mate((host, position), further);
             let run = at.put(only(!self.0.is_root(mate)), Walk::fixed(mate), (src, own), (Buffer::Output, own));
-            // The root's own part follows that of the mate on the same connection.
+            // The root's own part follows the mate's part on the same connection.
             let scattered = is_root.then(|| Dependency::shifted(rank, first + further - 1, 0));
             let awaited: Vec<Dependency> =
                 came.into_iter().chain(scattered).chain([chunk_before(share + further - 1)]).collect();
@@ -120,7 +120,7 @@ impl Generate for Broadcast {
     }
 }
 
-/// Hierarchical reduce.
+/// Schedule generator of the hierarchical reduce.
 pub(in crate::algorithm) struct Reduce(Rooted);
 
 impl Reduce {
@@ -128,7 +128,7 @@ impl Reduce {
         Rooted::new(shape).map(Self)
     }
 
-    /// Runs of a lane: the sums within the host, the chain, the own part to the root.
+    /// Writes the runs of a lane: the sums within the host, the chain, the own part to the root.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
@@ -156,7 +156,7 @@ impl Reduce {
         let place = self.0.hosts_after_root(host);
         let next = levels.on_rail((host, position), 1);
         let previous = levels.on_rail((host, position), levels.hosts - 1);
-        // The host after the root's begins.
+        // The chain starts at the host after the root's.
         let came = (place != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
         let dst = (sums((host + 1) % levels.hosts, position), own);
         let len = if place > 0 { loops } else { 0 };

@@ -1,37 +1,37 @@
-//! Sums within a host: every rank adds up what its mates have of its part, item after item.
+//! Sums within a host: every rank reduces its mates' contributions to its own part, item by item.
 //!
-//! The next mate's data is added to the rank's own input as it arrives; that of each other mate waits in a slot of scratch,
-//! which has the number of that mate's part, for a local reduction. A rank alone in its host copies its input.
+//! The next mate's data is reduced with the rank's own input on arrival. The data of each other mate waits for a local
+//! reduction in a scratch slot, at the index of that mate's part. A rank alone in its host copies its input.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
 use super::Levels;
 use crate::algorithm::lane::Lane;
 
-/// The sums of one rank on one lane, of as many items on every rank.
+/// Sums of one rank on one lane, with the same number of items on every rank.
 pub(super) struct Sum<'a> {
     pub(super) at: Lane,
     pub(super) levels: Levels,
-    /// The run with which they begin, the same on all ranks of the host.
+    /// Number of the first run, equal on all ranks of the host.
     pub(super) first_run: u32,
     pub(super) items: u32,
-    /// The chunks of the part that belongs to a position, item by item; in input, sums and slots alike.
+    /// Chunks of the part of a position, one per item; the same indices in input, sums and slots.
     pub(super) part: &'a dyn Fn(u32) -> Walk,
-    /// Where a position has its sums.
+    /// Buffer that holds the sums of a position.
     pub(super) sums: &'a dyn Fn(u32) -> Buffer,
-    /// Whether input and output are the same.
+    /// True if input and output are the same buffer.
     pub(super) in_place: bool,
-    /// What the operations of a run wait for besides, by the number of the run from the first.
+    /// Additional dependency of a run's operations, by the index of the run from the first.
     pub(super) after: &'a dyn Fn(u32) -> Option<Dependency>,
 }
 
 impl Sum<'_> {
-    /// How many runs there are.
+    /// Number of runs.
     pub(super) fn runs(levels: Levels) -> u32 {
         1 + 2 * levels.mates().saturating_sub(1)
     }
 
-    /// The run whose operations complete the sums of a rank, and the rank that executes it.
+    /// The rank and run whose operations complete the sums of `rank`.
     pub(super) fn done(levels: Levels, first_run: u32, rank: u32) -> (Rank, u32) {
         match levels.per_host {
             1 => (Rank(rank), first_run),

@@ -1,11 +1,11 @@
-//! Two-level all_to_allv: as the two-level all_to_all (`exchange`), with blocks as large as the matrix says.
+//! Two-level all_to_allv: the two-level all_to_all (`exchange`) with block sizes from the matrix.
 //!
-//! What is for another host goes to the rank at the position of its destination in the own host, and from there on its
-//! rail, when all mates' blocks for that host are there. Empty blocks are skipped; runs of theirs have length 0, so that
-//! numbers do not depend on sizes. With equal blocks the operations out of place are those of the all_to_all. Per rank,
-//! lane and loop 2gh runs.
+//! Blocks for another host first go to the rank of the own host at the position of their destination, and from there
+//! travel on its rail once all mates' blocks for that host have arrived. Empty blocks are skipped; their runs have
+//! length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place operations equal those of
+//! the all_to_all. 2gh runs per rank, lane and loop.
 //!
-//! Source: as for `exchange`.
+//! Source: see `exchange`.
 
 use fabricast_sim::schedule::{Buffer, Dependency, Generate, Header, Program, Rank, Run, Symmetry, Walk};
 
@@ -15,21 +15,21 @@ use crate::algorithm::lane::Lane;
 use crate::algorithm::matrix_cut::MatrixCut;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
-/// Two-level all_to_allv.
+/// Schedule generator of the two-level all_to_allv.
 pub(in crate::algorithm) struct AllToAllV {
     header: Header,
     cut: MatrixCut,
     levels: Levels,
 }
 
-/// Numbers of the runs of one loop of a lane, the same on all ranks.
+/// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Blocks for the other hosts to the mates: a run for each mate and host.
+    /// Puts of blocks for the other hosts to the mates: one run per mate and host.
     gather: u32,
-    /// All mates' blocks for a host are there: a run for each host.
+    /// Waits until all mates' blocks for a host have arrived: one run per host.
     ready: u32,
-    /// All runs of a loop.
+    /// Number of runs in a loop.
     count: u32,
 }
 
@@ -46,7 +46,7 @@ impl AllToAllV {
         Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
 
-    /// Puts a chunk of a block to a rank, where the block has such a loop.
+    /// Put of a chunk of a block to a rank; empty if the block has fewer loops.
     fn put(&self, at: Lane, to: u32, block: (u32, u32), ends: (Buffer, Buffer), (lane, round): (u32, u32)) -> Run {
         let chunk = Walk::fixed(self.cut.chunk(block.0, block.1, round, lane));
         let len = u32::from(round < self.cut.loops(block.0, block.1));
@@ -58,7 +58,7 @@ impl AllToAllV {
         let place = levels.place(at.rank);
         let runs = self.runs(program.runs().len() as u32);
         let others = levels.hosts - 1;
-        // A chunk follows that of the loop before on the same connection.
+        // A chunk follows that of the previous loop on the same connection.
         let push = |program: &mut Program, run, more: Option<Dependency>| {
             let number = program.runs().len() as u32;
             let before = (round > 0).then(|| Dependency::on(at.rank(), number.wrapping_sub(runs.count), 0));

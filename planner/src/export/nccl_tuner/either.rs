@@ -1,14 +1,14 @@
-//! What a tuner takes: its own table, or a saved plan, whose table is made on the spot.
+//! Reads the input of a tuner: its own table or a saved plan, which is converted on the fly.
 
 use super::{FromPlan, Table, read};
 use crate::export::json_text::without_mark;
 use crate::export::{SavedPlan, TableError};
 
-/// Reads a table, or the table of a plan that `plan --format json` wrote; `source` is the file's name, for errors. A plan begins with
-/// a brace, which no table does.
+/// Reads a table, or converts a plan written by `plan --format json`. `source` is the file name used in errors. A plan
+/// begins with a brace, a table never does.
 ///
 /// # Errors
-/// [`TableError`] of the one that it looks like.
+/// [`TableError`] of the detected format, or of a plan without collectives that NCCL's tuners decide.
 pub fn read_either(text: &str, source: &str) -> Result<Table, TableError> {
     let text = without_mark(text);
     if text.trim_start().starts_with('{') {

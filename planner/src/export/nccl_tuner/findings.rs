@@ -1,27 +1,27 @@
-//! What is wrong with a table on a fabric: cells that NCCL does not take there, rows that no call reaches, sizes without a row,
-//! channels that there are not.
+//! Checks a table against a fabric: combinations that NCCL does not support there, unreachable rows, sizes without a
+//! row, too many channels.
 
 use super::{Buffers, Lookup, Row, Table};
 use crate::export::Finding;
 use crate::library::nccl::{Algo, Communicator, Function, Settings, Table as Cells, Version};
 
-/// A machine that a table is held against.
+/// Environment that a table is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
-    /// What NCCL sees.
+    /// The communicator as NCCL sees it.
     pub communicator: &'a Communicator,
-    /// Which NCCL.
+    /// NCCL version.
     pub version: Version,
-    /// Its cells.
+    /// NCCL's table of algorithm and protocol combinations.
     pub cells: &'a Cells,
-    /// What is set.
+    /// NCCL settings.
     pub settings: &'a Settings,
 }
 
-/// Sizes above this are none that anybody moves.
+/// Largest size that is checked, in bytes.
 const LARGEST: u64 = 1 << 40;
 
-/// What is wrong with the rows that are for a communicator, by line; what is missing last.
+/// Returns the problems of the rows that match a communicator, by line; missing rows come last.
 #[must_use]
 pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
     let Machine { communicator, .. } = machine;
@@ -74,7 +74,7 @@ pub fn findings(table: &Table, machine: Machine<'_>) -> Vec<Finding> {
     found
 }
 
-/// What is wrong with a row's channels.
+/// Returns the problem of a row's channel count.
 fn channels(row: &Row, machine: Machine<'_>) -> Option<String> {
     let Machine { communicator, version, settings, .. } = machine;
     let Some(channels) = row.channels else {
@@ -91,7 +91,8 @@ fn channels(row: &Row, machine: Machine<'_>) -> Option<String> {
 }
 
 impl Lookup {
-    /// Which rows of the table some call takes: whatever its operations, with plain or registered buffers.
+    /// Returns, by row, true if some call uses it, for any number of pipeline operations and plain or registered
+    /// buffers.
     fn reached(&self, rows: usize) -> Vec<bool> {
         let mut reached = vec![false; rows];
         for function in Function::ALL {
@@ -120,7 +121,7 @@ impl Lookup {
         reached
     }
 
-    /// Sizes from 0 to `last` that a call with such buffers and one operation has no row for.
+    /// Returns the size ranges from 0 to `last` without a row for calls with such buffers and one pipeline operation.
     fn gaps(&self, function: Function, buffers: Buffers, last: u64) -> Vec<(u64, u64)> {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let mut borders: Vec<u64> = self.borders(function).filter(|&border| border <= last).chain([0]).collect();

@@ -1,12 +1,12 @@
-//! What is wrong with our own table on a fabric: as of the CSV that stands for it.
+//! Checks fabricast's own table against a fabric, through the equivalent CSV.
 
 use super::from_plan::cell;
 use super::{FromPlan, Machine, findings};
 use crate::export::{Finding, SavedPlan};
 use crate::library::nccl::{Algo, Function};
 
-/// What is wrong with the ranges of a plan for NCCL: cells that there are not, channels that there are not, sizes without a range. What a
-/// plan with rows says beyond NCCL's cells has others in its place; of ranges alone nothing stands there.
+/// Returns the problems of a plan's ranges for NCCL: unsupported combinations, too many channels, sizes without a
+/// range. Unsupported strategies are reported only for collectives that have ranges but no rows; rows have substitutes.
 #[must_use]
 pub fn findings_of_plan(plan: &SavedPlan, machine: Machine<'_>) -> Vec<Finding> {
     let ranges = plan.ranges_alone().filter(|range| Function::of(range.collective).is_some());
@@ -14,7 +14,7 @@ pub fn findings_of_plan(plan: &SavedPlan, machine: Machine<'_>) -> Vec<Finding> 
         let why = cell(range.collective, &range.pick()).err()?;
         let (first, last) = (range.min_bytes.0, range.max_bytes.0);
         let message = format!("{} of {first} to {last} bytes: {}: {why}", range.collective, range.pick());
-        // Kernels of other software are none of NCCL's business; a cell that it should take is.
+        // Kernels of other software are outside NCCL's scope; an algorithm of NCCL's is an error.
         Some(match Algo::of(range.algorithm) {
             Some(_) => Finding::error(None, message),
             None => Finding::warning(None, message),
@@ -24,7 +24,7 @@ pub fn findings_of_plan(plan: &SavedPlan, machine: Machine<'_>) -> Vec<Finding> 
     let table = FromPlan::new(plan).table;
     let speaks = |function| plan.ranges.iter().any(|range| Function::of(range.collective) == Some(function));
     let of_cells = findings(&table, machine).into_iter().filter(|finding| {
-        // Collectives that were not planned are not missed.
+        // Collectives that were not planned are not reported as missing.
         let unplanned =
             |function: &Function| finding.message.starts_with(&format!("{function} has no row")) && !speaks(*function);
         !Function::ALL.iter().any(unplanned)

@@ -1,4 +1,4 @@
-//! The CSV of a plan: a row for each stretch of sizes with one algorithm, protocol and number of channels.
+//! Converts a plan to CSV: one row per size range with the same algorithm, protocol and number of channels.
 
 use std::num::NonZeroU16;
 
@@ -11,20 +11,21 @@ use crate::library::Library;
 use crate::library::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel};
 use crate::plan::Stretch;
 
-/// A table, and what of the plan it does not say.
+/// Table, and the strategies of the plan that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromPlan {
     /// The table.
     pub table: Table,
-    /// What was dropped.
+    /// Strategies that the table cannot express.
     pub dropped: Vec<Dropped>,
 }
 
-/// What a row says of sizes.
+/// Function, algorithm, protocol and channels of a row.
 pub(in crate::export) type Cell = (Function, Algo, Proto, NonZeroU16);
 
 impl FromPlan {
-    /// The table of a plan, with the fewest rows: each collective's cover all sizes, without gaps or overlaps.
+    /// Creates the table of a plan with the fewest rows. The rows of each collective cover all sizes without gaps or
+    /// overlaps.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
         let is_nccl = !matches!(plan.library, Some(Library::OpenMpi(_)));
@@ -51,7 +52,7 @@ impl FromPlan {
     }
 }
 
-/// The same of a row of a plan; nothing of a plan that was made for another library, whose times are that library's.
+/// Variant of [`cell`] for a row of a plan. Fails for plans made for another library, whose times do not apply to NCCL.
 fn said(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
     match plan.library {
         Some(library @ Library::OpenMpi(_)) => Err(format!("the plan is for {library}")),
@@ -59,12 +60,12 @@ fn said(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, Stri
     }
 }
 
-/// Whether a table says this of a row.
+/// Returns true if the table can express this strategy for the row.
 pub(in crate::export) fn says(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> bool {
     said(plan, row, pick).is_ok()
 }
 
-/// What NCCL calls a pick; or why its tuners cannot say it.
+/// Returns a strategy in NCCL's terms, or the reason why its tuners cannot express it.
 pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
     let Some(function) = Function::of(collective) else {
         return Err("NCCL makes it of sends and receives, which no tuner decides".to_owned());

@@ -1,8 +1,8 @@
-//! Which row a call takes: the table of one communicator, laid out flat, so that an answer allocates and locks nothing.
+//! Flat lookup structure of a table for one communicator. A lookup neither allocates nor locks.
 //!
-//! Rows that differ in what they ask of the call beside its size lie in *layers*; in a layer, sizes are cut into segments
-//! with the first row that matches each. A call looks into at most four layers (its pipeline and its buffers, or any) and
-//! takes the row that stands first in the file.
+//! Rows are grouped into *layers* by their conditions other than size. In a layer, sizes are cut into segments, each
+//! with the first row that matches it. A call consults at most four layers (its pipeline operations or any, its buffers
+//! or any) and uses the row that comes first in the file.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use std::num::NonZeroU16;
 use super::{Buffers, Table};
 use crate::library::nccl::{Algo, Function, Proto};
 
-/// What a table says of a call.
+/// Entry of a table for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The algorithm.
@@ -20,21 +20,21 @@ pub struct Answer {
     pub proto: Proto,
     /// Channels; `None` leaves them to the library.
     pub channels: Option<NonZeroU16>,
-    /// Which row of the table says so, from 0.
+    /// Index of the row in the table, from 0.
     pub row: u32,
 }
 
-/// The rows of a table for one communicator.
+/// Rows of a table for one communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookup {
     /// Sorted by key.
     layers: Vec<(Key, Span)>,
-    /// Of all layers, one after the other; in each sorted by the first size.
+    /// Segments of all layers, concatenated; sorted by first size within each.
     segments: Vec<Segment>,
     answers: Vec<Answer>,
 }
 
-/// What rows of a layer ask for.
+/// Conditions of the rows of a layer, other than size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     function: Function,
@@ -49,18 +49,18 @@ struct Span {
     to: u32,
 }
 
-/// Sizes from `first` to the next segment's.
+/// Sizes from `first` up to the next segment's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     first: u64,
-    /// Into `answers`; [`NONE`] where no row matches.
+    /// Index into `answers`; [`NONE`] if no row matches.
     answer: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Lookup {
-    /// The rows for a communicator of so many nodes and ranks. Takes time proportional to n log n for n rows.
+    /// Creates the lookup for a communicator of `nodes` nodes and `ranks` ranks. O(n log n) for n rows.
     #[must_use]
     pub fn new(table: &Table, nodes: u32, ranks: u32) -> Self {
         let mut rows: Vec<(Key, u32, u64, u64)> = Vec::new();
@@ -71,7 +71,7 @@ impl Lookup {
             let Ok(place) = u32::try_from(place) else { break };
             found.answers.push(Answer { algo: row.algo, proto: row.proto, channels: row.channels, row: place });
         }
-        // Stable: rows of a layer stay in the file's order.
+        // The sort is stable: rows of a layer stay in file order.
         rows.sort_by_key(|row| row.0);
         for layer in rows.chunk_by(|a, b| a.0 == b.0) {
             let Some(&(key, ..)) = layer.first() else { continue };
@@ -82,20 +82,20 @@ impl Lookup {
         found
     }
 
-    /// Whether no row is for this communicator.
+    /// Returns true if no row matches this communicator.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// Number of rows that are for this communicator.
+    /// Number of rows that match this communicator.
     #[must_use]
     pub fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// What the table says of a call; `None` where no row matches. `buffers` are those of the call: anything but
-    /// [`Buffers::Registered`] is plain. Allocates nothing, locks nothing.
+    /// Returns the table's entry for a call; `None` if no row matches. Any `buffers` except [`Buffers::Registered`]
+    /// count as plain. Neither allocates nor locks.
     #[must_use]
     pub fn find(&self, function: Function, bytes: u64, pipe_ops: u32, buffers: Buffers) -> Option<Answer> {
         let buffers = if buffers == Buffers::Registered { Buffers::Registered } else { Buffers::Plain };
@@ -112,7 +112,8 @@ impl Lookup {
         self.answers.get(first? as usize).copied()
     }
 
-    /// The rows that a function's segments name, where all of its rows ask for the same: then nothing stands before them but each other.
+    /// Returns the rows that a function's segments use, if all of its rows are in one layer: then no other layer can
+    /// take precedence.
     pub(super) fn taken_alone(&self, function: Function) -> Option<impl Iterator<Item = u32>> {
         let mut layers = self.layers.iter().filter(|layer| layer.0.function == function);
         let (Some((_, Span { from, to })), None) = (layers.next(), layers.next()) else { return None };
@@ -120,7 +121,7 @@ impl Lookup {
         Some(segments.iter().filter_map(|segment| self.answers.get(segment.answer as usize)).map(|answer| answer.row))
     }
 
-    /// Numbers of operations that rows of a function ask for, and one that none asks for.
+    /// Returns the numbers of pipeline operations that rows of a function require, and one that none requires.
     pub(super) fn kinds_of_pipelines(&self, function: Function) -> Vec<u32> {
         let of_function = self.layers.iter().filter(|layer| layer.0.function == function);
         let mut kinds: Vec<u32> = of_function.filter_map(|layer| layer.0.pipe_ops).collect();
@@ -131,7 +132,7 @@ impl Lookup {
         kinds
     }
 
-    /// The first sizes of all segments of a function, in no order.
+    /// Iterates over the first sizes of all segments of a function, unordered.
     pub(super) fn borders(&self, function: Function) -> impl Iterator<Item = u64> {
         let layers = self.layers.iter().filter(move |layer| layer.0.function == function);
         let segments = layers.filter_map(|layer| self.segments.get(layer.1.from as usize..layer.1.to as usize));
@@ -148,7 +149,7 @@ impl Lookup {
     }
 }
 
-/// Cuts the sizes of a layer into segments with the first row that matches each.
+/// Cuts the sizes of a layer into segments, each with the first row that matches it.
 fn cut(layer: &[(Key, u32, u64, u64)], segments: &mut Vec<Segment>) {
     let start = segments.len();
     let mut by_start: Vec<(u64, u32, u64)> = layer.iter().map(|&(_, answer, min, max)| (min, answer, max)).collect();
@@ -157,7 +158,7 @@ fn cut(layer: &[(Key, u32, u64, u64)], segments: &mut Vec<Segment>) {
     let mut borders: Vec<u64> = layer.iter().map(|&(_, _, min, _)| min).chain(ends).collect();
     borders.sort_unstable();
     borders.dedup();
-    // Rows under way, the earliest in the file first.
+    // Rows that contain the current size, the first in the file on top.
     let mut open: BinaryHeap<Reverse<(u32, u64)>> = BinaryHeap::new();
     let mut waiting = by_start.into_iter().peekable();
     for first in borders {
@@ -204,9 +205,9 @@ mod tests {
     }
 
     proptest! {
-        /// The first row that matches, as the plugin finds it: one after the other.
+        /// Oracle: linear search for the first matching row, as the plugin does.
         #[test]
-        fn looking_up_is_going_through_the_rows(rows in prop::collection::vec(row(), 0..24)) {
+        fn lookup_matches_linear_search(rows in prop::collection::vec(row(), 0..24)) {
             let table = Table { rows, ..Table::default() };
             for (nodes, ranks) in [(1, 1), (1, 2), (2, 3)] {
                 let lookup = Lookup::new(&table, nodes, ranks);

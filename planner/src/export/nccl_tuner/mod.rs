@@ -1,13 +1,13 @@
-//! The CSV that NCCL's example tuner plugin reads, and our own plugin too.
+//! CSV that NCCL's example tuner plugin reads, and fabricast's own plugin too.
 //!
-//! Facts of the format are those of NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}` (Apache-2.0): a row is
-//! `collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]`, both ends of a
-//! range included, −1 for anything, `#` for a comment, lines of at most 255 bytes, and the first row that matches wins.
-//! Sizes are nccl-tests': of all_gather and reduce_scatter those of the whole buffer.
+//! The format is that of NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}` (Apache-2.0): a row is
+//! `collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]`. Both ends of
+//! a range are inclusive, −1 matches anything, `#` starts a comment, lines have at most 255 bytes, and the first
+//! matching row wins. Sizes are as in nccl-tests: for all_gather and reduce_scatter, those of the whole buffer.
 //!
-//! The example takes any unknown word for allreduce, ring or simple, and uses one channel where no row matches or where
-//! `channels` is −1. The reader here refuses unknown words with their place, and the writer leaves no size without a row and no
-//! row without channels.
+//! The example plugin reads any unknown word as allreduce, ring or simple, and uses one channel if no row matches or
+//! `channels` is −1. This reader rejects unknown words with their source location. The writer covers every size and
+//! gives every row a number of channels.
 
 mod either;
 mod findings;
@@ -32,7 +32,7 @@ pub use lookup::{Answer, Lookup};
 pub use read::{read, read_as_example};
 pub use write::write;
 
-/// The columns, in order; the last two may be left out.
+/// Columns, in order; the last two may be omitted.
 pub const COLUMNS: [&str; 10] = [
     "collective_type",
     "min_bytes",
@@ -46,29 +46,29 @@ pub const COLUMNS: [&str; 10] = [
     "regBuff",
 ];
 
-/// The most bytes of a line that the example plugin reads at once (its buffer less the end of the string).
+/// Longest line that the example plugin reads, in bytes (its buffer without the terminating NUL).
 pub const LONGEST_LINE: usize = 255;
 
-/// Which buffers a row is for.
+/// Buffers that a row matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffers {
     /// Any.
     #[default]
     Any,
-    /// Those that cannot be registered (`regBuff` 0).
+    /// Buffers that cannot be registered (`regBuff` 0).
     Plain,
-    /// Those that can (`regBuff` 1).
+    /// Buffers that can be registered (`regBuff` 1).
     Registered,
 }
 
-/// A row: what a call must be like, and what is taken for it.
+/// Row: conditions on a call, and the strategy for matching calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// The collective.
     pub function: Function,
-    /// Least size, included.
+    /// Smallest size, inclusive.
     pub min_bytes: Bytes,
-    /// Greatest size, included.
+    /// Largest size, inclusive.
     pub max_bytes: Bytes,
     /// The algorithm.
     pub algo: Algo,
@@ -80,27 +80,27 @@ pub struct Row {
     pub nodes: Option<u32>,
     /// Ranks of the communicator; `None` (−1): any.
     pub ranks: Option<u32>,
-    /// Operations in the pipeline; `None` (−1 or left out): any.
+    /// Operations in the pipeline; `None` (−1 or omitted): any.
     pub pipe_ops: Option<u32>,
     /// Buffers.
     pub buffers: Buffers,
 }
 
-/// A file of rows, the first that matches being the one that counts.
+/// Table file. The first row that matches a call wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Comment lines without their `#` and the blank after it.
+    /// Comment lines without their `#` and the space after it.
     pub comments: Vec<String>,
-    /// The rows, in the file's order.
+    /// Rows in file order.
     pub rows: Vec<Row>,
-    /// The line of each row, from 1; empty for a table that was not read.
+    /// Line of each row, from 1; empty for a table that was not read from a file.
     pub lines: Vec<u32>,
-    /// Lines of rows whose algorithm or protocol is −1, read as the example plugin does.
+    /// Lines of rows whose algorithm or protocol is −1, interpreted as by the example plugin.
     pub unnamed: Vec<u32>,
 }
 
 impl Row {
-    /// Whether the row is for a communicator of so many nodes and ranks.
+    /// Returns true if the row matches a communicator of `nodes` nodes and `ranks` ranks.
     #[must_use]
     pub fn is_for(&self, nodes: u32, ranks: u32) -> bool {
         self.nodes.is_none_or(|of| of == nodes) && self.ranks.is_none_or(|of| of == ranks)

@@ -1,4 +1,4 @@
-//! The words of the CSV.
+//! Names of functions, algorithms and protocols in the CSV.
 
 use fabricast_sim::schedule::UnknownWord;
 

@@ -1,4 +1,4 @@
-//! Reads the CSV: strictly, with the line and column of what is wrong.
+//! Strict CSV reader; errors have line and column.
 
 use std::num::NonZeroU16;
 
@@ -11,29 +11,29 @@ use crate::library::nccl::{Algo, MAX_CHANNELS, Proto};
 /// Columns that a row must have.
 const REQUIRED: usize = 8;
 
-/// Algorithm or protocol of a row that are `-1`.
+/// Treatment of `-1` as a row's algorithm or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unnamed {
     /// An error.
     Refused,
-    /// Ring and simple, as the example plugin takes any unknown word.
+    /// Read as ring and simple, as the example plugin does with any unknown word.
     AsExample,
 }
 
-/// Reads a table; `source` is the file's name, for errors. A first line of column names is left out.
+/// Reads a table; `source` is the file name used in errors. A header line with column names is skipped.
 ///
 /// # Errors
-/// [`TableError`] with line and column: a word, number or field that does not belong there, or a line longer than the example
-/// plugin reads.
+/// [`TableError`] with line and column: an invalid word, number or field, or a line longer than the example plugin
+/// reads.
 pub fn read(text: &str, source: &str) -> Result<Table, TableError> {
     read_with(text, source, Unnamed::Refused)
 }
 
-/// Reads a table as the example plugin does where an algorithm or a protocol is `-1`: as ring, as simple. The lines are in
-/// [`Table::unnamed`].
+/// Reads a table as the example plugin does if an algorithm or a protocol is `-1`: as ring or simple. Such lines are
+/// listed in [`Table::unnamed`].
 ///
 /// # Errors
-/// As [`read`], for anything else.
+/// All other errors of [`read`].
 pub fn read_as_example(text: &str, source: &str) -> Result<Table, TableError> {
     read_with(text, source, Unnamed::AsExample)
 }
@@ -76,14 +76,14 @@ enum Named {
     Partly,
 }
 
-/// Where a line stands.
+/// Position of a line in the file.
 struct Line<'a> {
     source: &'a str,
     text: &'a str,
     at: usize,
 }
 
-/// A field without the blanks around it, and where in the line it stands.
+/// Field without surrounding blanks, and its offset in the line.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     word: &'a str,
@@ -171,7 +171,7 @@ impl Line<'_> {
         if field.word == "-1" {
             return Ok(None);
         }
-        // The plugin compares with an int.
+        // The plugin compares it with a C `int`.
         let known = field.word.parse::<u32>().ok().filter(|&n| n >= least && i32::try_from(n).is_ok());
         let expected = || format!("{column} `{}`: expected a whole number from {least}, or -1 for any", field.word);
         known.map(Some).ok_or_else(|| self.refused(field, expected()))
@@ -193,7 +193,7 @@ mod tests {
     use crate::library::nccl::Function;
 
     #[test]
-    fn rows_of_eight_nine_and_ten_fields_comments_and_blanks() {
+    fn rows_with_eight_to_ten_fields_comments_and_blanks_are_read() {
         let text = "# made by hand\n\ncollective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks\r\n\
                     allreduce,0,65536,tree,simple,2,1,-1,-1,1\r\n  broadcast ,\t0, 32768,ring,ll,-1,1,8\nreduce,1,2,ring,ll128,4,-1,-1,3";
         let table = read(text, "t.csv").unwrap();
@@ -207,9 +207,9 @@ mod tests {
         assert_eq!((table.rows[2].pipe_ops, table.rows[2].buffers), (Some(3), Buffers::Any));
     }
 
-    /// NCCL's plugins/tuner/example/plugin.c: `parseAlgorithm` and `parseProtocol` end in ring and simple.
+    /// NCCL's plugins/tuner/example/plugin.c: `parseAlgorithm` and `parseProtocol` default to ring and simple.
     #[test]
-    fn what_is_left_open_is_ring_and_simple_to_the_example_plugin() {
+    fn minus_one_reads_as_ring_and_simple_like_example_plugin() {
         let text =
             "allreduce,0,9,-1,-1,32,2,16,-1,-1\nallreduce,10,19,tree,-1,4,-1,-1\nallreduce,20,29,nvls,simple,4,-1,-1\n";
         let table = read_as_example(text, "t.csv").unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn invalid_rows_are_rejected_with_location() {
         for (text, line, column, said) in [
             ("allreduce,0,1,ring,ll,1,1", 1, 26, "nRanks"),
             ("#\nallreduced,0,1,ring,ll,1,1,8", 2, 1, "allreduce"),

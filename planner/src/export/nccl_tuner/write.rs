@@ -1,10 +1,11 @@
-//! Writes the CSV.
+//! CSV writer.
 
 use std::fmt::Write as _;
 
 use super::{Buffers, Row, Table, names};
 
-/// The file: comments first, then a row a line, with the last two columns only where one of them says something.
+/// Returns the text of the file: comments first, then one row per line. The last two columns are written only if they
+/// hold a condition.
 #[must_use]
 pub fn write(table: &Table) -> String {
     let mut text = String::with_capacity(64 * (table.rows.len() + table.comments.len()));

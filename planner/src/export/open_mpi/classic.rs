@@ -1,4 +1,4 @@
-//! The classic format: numbers with comments.
+//! Classic format: numbers with comments.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use fabricast_topologies::Bytes;
 use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
 
-/// Writes rules; each communicator by its least ranks.
+/// Writes rules, each communicator with its smallest number of ranks.
 #[must_use]
 pub fn write(rules: &Rules) -> String {
     let mut text: String = rules.comments.iter().map(|line| format!("# {line}\n")).collect();
@@ -29,14 +29,14 @@ pub fn write(rules: &Rules) -> String {
     text
 }
 
-/// More of anything is no table of a person or a program.
+/// Limit on counts and ids; larger numbers are rejected.
 const MOST: u64 = 1_000_000;
 
-/// Reads rules; `source` is the file's name, for errors.
+/// Reads rules; `source` is the file name used in errors.
 ///
 /// # Errors
-/// [`TableError`] with line and column: a word that is no number, a number that cannot be, an end too early, or something after
-/// the end.
+/// [`TableError`] with line and column: a word that is not a number, an invalid number, a premature end, or numbers
+/// after the end.
 pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
     let mut numbers = Numbers { text, source, at: 0, comments: Vec::new() };
     let version = numbers.version()?;
@@ -120,7 +120,7 @@ impl<'a> Numbers<'a> {
         TableError::at(self.source, self.text, number.from..number.to, message)
     }
 
-    /// Past blanks and comments.
+    /// Skips blanks and comments.
     fn skip(&mut self) {
         loop {
             let rest = self.rest();
@@ -128,7 +128,7 @@ impl<'a> Numbers<'a> {
             self.at += blank;
             let Some(comment) = rest.get(blank..).and_then(|rest| rest.strip_prefix('#')) else { return };
             let line = comment.lines().next().unwrap_or_default();
-            // Lines of their own are kept.
+            // Comments on lines of their own are retained.
             let before = self.text.get(..self.at).unwrap_or_default();
             if before.is_empty() || before.ends_with('\n') {
                 self.comments.push(line.trim().to_owned());
@@ -137,7 +137,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// The optional first word of newer versions, which allow a fifth number in a rule.
+    /// Reads the optional version word of newer files, which allow a fifth number in a rule.
     fn version(&mut self) -> Result<u64, TableError> {
         match self.rest().strip_prefix("rule-file-version-") {
             None => Ok(1),
@@ -163,7 +163,7 @@ impl<'a> Numbers<'a> {
         Ok(Number { value, from, to })
     }
 
-    /// A fifth number, requests under way, where one stands on the line.
+    /// Skips a fifth number on the line (outstanding requests), if there is one.
     fn rest_of_line(&mut self) -> Result<(), TableError> {
         let rest = self.rest();
         let line = rest.split(['\n', '#']).next().unwrap_or_default();
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_refused_where_it_stands() {
+    fn invalid_rules_are_rejected_with_location() {
         for (text, line, column, said) in [
             ("", 1, 1, "ends before the number of collectives"),
             ("1\n2\n1\n4\n1\n0 9 0 0", 6, 3, "has no algorithm 9: expected 0 or one of 1 basic_linear"),

@@ -1,14 +1,14 @@
-//! What is odd about rules for a communicator: none that fit it, rules that no call takes, sizes without one.
+//! Checks rules against a communicator: no matching rules, unreachable rules, sizes without a rule.
 
 use std::collections::BTreeMap;
 
 use super::{Communicator, Ranks, Rules};
 use crate::export::Finding;
 
-/// Sizes above this are none that anybody moves.
+/// Largest size that is checked, in bytes.
 const LARGEST: u64 = 1 << 40;
 
-/// What is odd about the rules for a communicator, by collective, then by rule.
+/// Returns the problems of the rules for a communicator, by collective, then by rule.
 #[must_use]
 pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
     let Ranks { ranks: count, hosts } = ranks;
@@ -36,9 +36,9 @@ pub fn findings(rules: &Rules, ranks: Ranks) -> Vec<Finding> {
     found.into_iter().map(|message| Finding::warning(None, message)).collect()
 }
 
-/// Rules of which earlier ones match all sizes, from 0, and the sizes that none matches.
+/// Returns the indices, from 0, of rules whose sizes earlier ones cover, and the size ranges without a rule.
 fn covered(communicator: &Communicator) -> (Vec<usize>, Vec<(u64, u64)>) {
-    // What some rule before matches, from the first size to the last; apart from each other.
+    // Disjoint size ranges covered by the rules so far, first size to last.
     let mut known: BTreeMap<u64, u64> = BTreeMap::new();
     let mut untaken = Vec::new();
     for (place, rule) in communicator.rules.iter().enumerate() {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_call_takes_and_what_no_rule_matches_is_said() {
+    fn unreachable_rules_and_uncovered_sizes_are_reported() {
         let said = |rules: &Rules, ranks| {
             let found = findings(rules, Ranks { ranks, hosts: 1 });
             found.into_iter().map(|one| one.message).collect::<Vec<_>>()
@@ -107,9 +107,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against every size, one by one.
+        /// Oracle: every size checked one by one.
         #[test]
-        fn sizes_are_matched_as_one_by_one(ranges in prop::collection::vec((0u64..24, 0u64..24), 0..6)) {
+        fn coverage_matches_check_of_every_size(ranges in prop::collection::vec((0u64..24, 0u64..24), 0..6)) {
             let ranges: Vec<(u64, u64)> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
             let rules = of(&ranges);
             let (untaken, gaps) = covered(&rules.routines[0].1[0]);

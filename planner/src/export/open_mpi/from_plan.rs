@@ -1,4 +1,4 @@
-//! The rules of a plan.
+//! Converts a plan to rules of Open MPI.
 
 use fabricast_topologies::Bytes;
 
@@ -7,17 +7,17 @@ use crate::export::choices::{self, Unsaid, Wanted};
 use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::library::mpi;
 
-/// Rules, and what of the plan they do not say.
+/// Rules, and the strategies of the plan that they cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromPlan {
     /// The rules.
     pub rules: Rules,
-    /// What was dropped.
+    /// Strategies that the rules cannot express.
     pub dropped: Vec<Dropped>,
 }
 
 impl FromPlan {
-    /// The rules of a plan, for communicators of its ranks.
+    /// Creates the rules of a plan, for communicators of its number of ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
         let choices::Choices { stretches, dropped } =
@@ -48,13 +48,13 @@ impl FromPlan {
     }
 }
 
-/// Beyond the planned sizes Open MPI decides by itself.
+/// Algorithm 0 outside the planned sizes: Open MPI decides by itself.
 fn own(range: &SavedRange) -> Option<(Routine, u32)> {
     Routine::of(range.collective).map(|routine| (routine, 0))
 }
 
-/// Open MPI's number of a pick: that of its own choice where that is the pick, otherwise the first of its algorithms that is
-/// ours.
+/// Returns Open MPI's number of a strategy: that of its default if that is the strategy, otherwise the first of its
+/// algorithms with an equal schedule.
 fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
     let Some(routine) = Routine::of(row.collective) else {
         return Err("the rules have no such collective by size".to_owned());

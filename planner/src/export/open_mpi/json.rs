@@ -1,4 +1,4 @@
-//! The JSON format of Open MPI 6.0.
+//! JSON format of Open MPI 6.0.
 
 use fabricast_sim::schedule::format::shortened;
 use fabricast_topologies::Bytes;
@@ -28,7 +28,7 @@ pub fn write(rules: &Rules) -> String {
                 })
             });
             let rules: Vec<Value> = rules.collect();
-            // (Inf would not fit the int that Open MPI keeps; without the key there is no limit.)
+            // Inf would overflow Open MPI's C `int`; without the key there is no limit.
             let most = (one.max_ranks <= MOST as u32).then(|| ("comm_size_max", json!(one.max_ranks)));
             let distribution = (one.distribution != Distribution::Any)
                 .then(|| ("comm_rank_distribution", json!(one.distribution.name())));
@@ -47,15 +47,15 @@ const FILE: [&str; 4] = ["rule_file_version", "module", "collectives", "$schema"
 const COMMUNICATOR: [&str; 4] = ["comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"];
 const RULE: [&str; 7] = ["msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs", "bine_imp"];
 
-/// Ranks, fan-outs, segments and requests are C's `int`.
+/// Largest number of ranks, fan-out, segment size and number of requests: C's `int`.
 const MOST: u64 = i32::MAX as u64;
 
-/// Reads rules; `source` is the file's name, for errors. Strict where Open MPI passes over what it does not know: a rule with a
-/// key or an algorithm that there is not would be one that nobody meant.
+/// Reads rules; `source` is the file name used in errors. Stricter than Open MPI, which ignores what it does not know:
+/// an unknown key or algorithm is most likely a mistake.
 ///
 /// # Errors
-/// [`TableError`] with line and column: something that is not JSON or not of this shape, unknown keys, collectives and algorithms,
-/// numbers that cannot be, ranges that end before they begin.
+/// [`TableError`] with line and column: invalid JSON, another structure, unknown keys, collectives and algorithms,
+/// invalid numbers, ranges that end before they begin.
 pub fn read(text: &str, source: &str) -> Result<Rules, TableError> {
     let json = JsonText::new(text, source);
     let root = json.root()?;
@@ -130,7 +130,7 @@ fn rule(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<Rule, 
     Ok(Rule { min_bytes, max_bytes, algorithm: algorithm_of(json, routine, algorithm)?, fanout, segment })
 }
 
-/// An algorithm by its number or its name.
+/// Returns the number of an algorithm given by number or name.
 fn algorithm_of(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Result<u32, TableError> {
     let number = if value.get().starts_with('"') {
         routine.number(&json.read::<String>(value)?)
@@ -143,7 +143,7 @@ fn algorithm_of(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Resul
     })
 }
 
-/// `"Inf"`, of which Open MPI reads three letters, all small, all large or the first large.
+/// Returns true for `"Inf"`. Open MPI reads three letters: lower case, upper case or capitalized.
 fn is_infinite(value: &RawValue) -> bool {
     ["\"inf", "\"Inf", "\"INF"].iter().any(|word| value.get().starts_with(word))
 }
@@ -157,13 +157,13 @@ mod tests {
         (error.place.line, error.place.column, error.message)
     }
 
-    /// A rule in a file, on its third line, from column 1 on.
+    /// Returns a file with the rule on its third line, from column 1 on.
     fn with_rule(rule: &str) -> String {
         format!("{{\"collectives\": {{\"allreduce\": [\n{{\"comm_size_min\": 2, \"rules\": [\n{rule}]}}]}}}}")
     }
 
     #[test]
-    fn rules_that_cannot_be_are_refused_where_they_stand() {
+    fn invalid_json_rules_are_rejected_with_location() {
         for (rule, column, said) in [
             (r#"{"alg": "rings"}"#, 9, "expected 0 or one of 1 basic_linear"),
             (r#"{"alg": 7}"#, 9, "allreduce has no algorithm 7"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_communicators_that_cannot_be_are_refused_where_they_stand() {
+    fn invalid_json_files_and_communicators_are_rejected_with_location() {
         for (text, line, column, said) in [
             ("", 1, 1, "EOF"),
             ("[]", 1, 1, "an object"),
@@ -235,9 +235,9 @@ mod tests {
         }
     }
 
-    /// The first communicator that fits counts, and `single-node` fits ranks of one host only.
+    /// The first communicator that matches wins, and `single-node` matches only ranks of one host.
     #[test]
-    fn ranks_may_have_to_be_spread_in_a_way() {
+    fn communicator_rank_distribution_selects_rules() {
         let one = |distribution: &str, algorithm: u32| {
             format!(r#"{{"comm_rank_distribution": "{distribution}", "rules": [{{"alg": {algorithm}}}]}}"#)
         };

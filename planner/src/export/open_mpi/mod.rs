@@ -1,13 +1,16 @@
 //! Rules of Open MPI's `tuned` component (`coll_tuned_dynamic_rules_filename`), in both of its formats.
 //!
-//! The classic one is numbers with `#` comments: how many collectives; for each its id, how many communicator sizes; for each
-//! that size, how many message sizes; for each the least bytes, the algorithm, fan-out and segment size. The first
-//! message size must be 0. Open MPI 4.1 and 5.0 take the rules of the greatest communicator size that is not above the
-//! communicator's. Open MPI 6.0 reads JSON too, with both ends of ranks and bytes, and how ranks lie on hosts; the first that fits
-//! counts, of communicators and of rules. Facts of
-//! `ompi/mca/coll/tuned/coll_tuned_dynamic_file.c` and `coll_tuned_dynamic_rules.c` (BSD-3-Clause-Open-MPI); ids of
-//! `ompi/mca/coll/base/coll_base_functions.h`, algorithms as `ompi_info` of 4.1.4 lists them. Bytes are of the whole buffer for
-//! all collectives written here (`coll_tuned_decision_dynamic.c`), as nccl-tests' sizes are.
+//! The classic format is a list of numbers with `#` comments: the number of collectives; for each its id and number of
+//! communicator sizes; for each of those the size and the number of message sizes; for each of those the smallest size
+//! in bytes, the algorithm, the fan-out and the segment size. The first message size must be 0. Open MPI 4.1 and 5.0
+//! use the rules of the largest communicator size that does not exceed the communicator's.
+//!
+//! Open MPI 6.0 also reads JSON, with lower and upper limits for ranks and bytes, and the distribution of ranks over
+//! hosts. The first communicator and the first rule that match win.
+//!
+//! Sources: `ompi/mca/coll/tuned/coll_tuned_dynamic_file.c` and `coll_tuned_dynamic_rules.c` (BSD-3-Clause-Open-MPI);
+//! ids from `ompi/mca/coll/base/coll_base_functions.h`; algorithms as listed by `ompi_info` of 4.1.4. Sizes are those
+//! of the whole buffer for all collectives written here (`coll_tuned_decision_dynamic.c`), as in nccl-tests.
 
 mod classic;
 mod findings;
@@ -26,42 +29,42 @@ use fabricast_topologies::Bytes;
 /// Rules of several collectives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Comment lines, without their mark; JSON has none.
+    /// Comment lines without their mark; JSON has none.
     pub comments: Vec<String>,
-    /// By collective.
+    /// Communicator rules by collective.
     pub routines: Vec<(Routine, Vec<Communicator>)>,
 }
 
-/// Rules for communicators of a size.
+/// Rules for a range of communicator sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// Least ranks.
+    /// Smallest number of ranks.
     pub min_ranks: u32,
-    /// Most ranks.
+    /// Largest number of ranks.
     pub max_ranks: u32,
-    /// How the ranks lie on hosts.
+    /// Required distribution of the ranks over hosts.
     pub distribution: Distribution,
-    /// By size, rising.
+    /// Rules in ascending order of size in classic files; in JSON, in file order.
     pub rules: Vec<Rule>,
 }
 
-/// How the ranks of a communicator must lie on hosts (`comm_rank_distribution`); only JSON can ask for it.
+/// Required distribution of a communicator's ranks over hosts (`comm_rank_distribution`); only JSON can express it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
-    /// Anyhow.
+    /// No requirement.
     #[default]
     Any,
-    /// No two on a host.
+    /// One rank per host.
     OnePerNode,
-    /// All on one host.
+    /// All ranks on one host.
     SingleNode,
 }
 
 impl Distribution {
-    /// All of them.
+    /// All distributions.
     pub const ALL: [Self; 3] = [Self::Any, Self::OnePerNode, Self::SingleNode];
 
-    /// Open MPI's word.
+    /// Name in Open MPI's files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -80,39 +83,39 @@ impl Distribution {
     }
 }
 
-/// The ranks of a communicator.
+/// Number of ranks and hosts of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranks {
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
-    /// On how many hosts.
+    /// Number of hosts.
     pub hosts: u32,
 }
 
-/// What is taken from a size on.
+/// Algorithm for a range of message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Least size.
+    /// Smallest size, inclusive.
     pub min_bytes: Bytes,
-    /// Greatest size.
+    /// Largest size, inclusive.
     pub max_bytes: Bytes,
-    /// The algorithm's number; 0 leaves it to Open MPI.
+    /// Number of the algorithm; 0 leaves the choice to Open MPI.
     pub algorithm: u32,
-    /// Fan-in or fan-out; 0 is the algorithm's own.
+    /// Fan-in or fan-out; 0 for the algorithm's default.
     pub fanout: u32,
-    /// Bytes of a segment; 0 does not cut.
+    /// Segment size in bytes; 0 for no segmentation.
     pub segment: u64,
 }
 
 impl Rules {
-    /// The rules for a communicator: the first that fit it; `None` where Open MPI decides by itself.
+    /// Returns the first rules that match a communicator; `None` if Open MPI decides by itself.
     #[must_use]
     pub fn communicator(&self, routine: Routine, ranks: Ranks) -> Option<&Communicator> {
         let of = self.routines.iter().find(|(known, _)| *known == routine)?;
         of.1.iter().find(|one| (one.min_ranks..=one.max_ranks).contains(&ranks.ranks) && one.distribution.is_of(ranks))
     }
 
-    /// The rule for a call; `None` where Open MPI decides by itself.
+    /// Returns the rule for a call; `None` if Open MPI decides by itself.
     #[must_use]
     pub fn find(&self, routine: Routine, ranks: Ranks, bytes: u64) -> Option<&Rule> {
         let communicator = self.communicator(routine, ranks)?;

@@ -1,17 +1,17 @@
-//! Collectives and algorithms of Open MPI by number and name.
+//! Open MPI's numbers and names of collectives and algorithms.
 
 use fabricast_sim::schedule::Collective;
 
 use crate::library::mpi::Way;
 
-/// A collective of MPI, as Open MPI numbers them.
+/// MPI collective, by Open MPI's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Routine(u32);
 
-/// Name and collective of ours, where equal blocks make it one; its algorithms from number 1 on.
+/// Name; fabricast's collective, if it is one with equal blocks; and the algorithms, from number 1 on.
 type Facts = (&'static str, Option<Collective>, &'static [(&'static str, Option<Way>)]);
 
-/// From id 0 on (COLLTYPE_T, `coll_base_functions.h`).
+/// Collectives from id 0 on (COLLTYPE_T, `coll_base_functions.h`).
 const ROUTINES: [Facts; 22] = [
     (
         "allgather",
@@ -132,30 +132,30 @@ const ROUTINES: [Facts; 22] = [
 ];
 
 impl Routine {
-    /// All of them.
+    /// Iterates over all collectives.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..ROUTINES.len() as u32).map(Self)
     }
 
-    /// By its number.
+    /// Returns the collective with an id.
     #[must_use]
     pub fn of_id(id: u64) -> Option<Self> {
         u32::try_from(id).ok().filter(|&id| (id as usize) < ROUTINES.len()).map(Self)
     }
 
-    /// By its name.
+    /// Returns the collective with a name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::all().find(|one| one.name() == name)
     }
 
-    /// That of a collective of ours; `None` where none has one.
+    /// Returns the counterpart of a fabricast collective; `None` if there is none.
     #[must_use]
     pub fn of(collective: Collective) -> Option<Self> {
         Self::all().find(|one| one.collective() == Some(collective))
     }
 
-    /// Its number.
+    /// The id.
     #[must_use]
     pub fn id(self) -> u32 {
         self.0
@@ -165,24 +165,24 @@ impl Routine {
         ROUTINES.get(self.0 as usize).unwrap_or(&("", None, &[]))
     }
 
-    /// Its name: `reduce_scatter_block`.
+    /// The name: `reduce_scatter_block`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.facts().0
     }
 
-    /// The collective of ours.
+    /// The counterpart in fabricast, if there is one.
     #[must_use]
     pub fn collective(self) -> Option<Collective> {
         self.facts().1
     }
 
-    /// The names of its algorithms, from number 1 on.
+    /// Iterates over the names of its algorithms, from number 1 on.
     pub fn algorithms(self) -> impl Iterator<Item = &'static str> {
         self.facts().2.iter().map(|algorithm| algorithm.0)
     }
 
-    /// The name of an algorithm; `ignore` for 0, `None` for a number that there is not.
+    /// Returns the name of an algorithm: `ignore` for 0, `None` for an unknown number.
     #[must_use]
     pub fn algorithm(self, number: u32) -> Option<&'static str> {
         match (number as usize).checked_sub(1) {
@@ -191,13 +191,13 @@ impl Routine {
         }
     }
 
-    /// The algorithms that a rule may name, in words.
+    /// Returns the algorithms that a rule may name, as text for errors.
     pub(super) fn expected(self) -> String {
         let known: Vec<String> = self.algorithms().zip(1..).map(|(name, number)| format!("{number} {name}")).collect();
         if known.is_empty() { "expected 0".to_owned() } else { format!("expected 0 or one of {}", known.join(", ")) }
     }
 
-    /// The number of an algorithm by its name.
+    /// Returns the number of an algorithm, given its name.
     #[must_use]
     pub fn number(self, name: &str) -> Option<u32> {
         if name == "ignore" {
@@ -206,13 +206,13 @@ impl Routine {
         self.algorithms().position(|known| known == name).map(|place| place as u32 + 1)
     }
 
-    /// The number of a way.
+    /// Returns the number of an algorithm of fabricast's Open MPI model.
     #[must_use]
     pub fn number_of(self, way: Way) -> Option<u32> {
         self.facts().2.iter().position(|known| known.1 == Some(way)).map(|place| place as u32 + 1)
     }
 
-    /// The ways of its algorithms, with their numbers.
+    /// Iterates over the algorithms of fabricast's Open MPI model, with their numbers.
     pub fn ways(self) -> impl Iterator<Item = (u32, Way)> {
         self.facts().2.iter().enumerate().filter_map(|(place, known)| Some((place as u32 + 1, known.1?)))
     }

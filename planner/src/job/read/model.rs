@@ -1,4 +1,4 @@
-//! What a model is made of: its keys, and what they must keep to.
+//! Keys of a model and their validation.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -28,7 +28,7 @@ pub(super) struct ModelText {
     shared_experts: Option<Spanned<u64>>,
 }
 
-/// Compressed keys and values, by the names that models' `config.json` have for them (transformers, `DeepseekV3Config`).
+/// Keys of latent attention, named as in models' `config.json` (transformers, `DeepseekV3Config`).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct LatentText {
@@ -39,7 +39,7 @@ struct LatentText {
     v_head_dim: Spanned<u64>,
 }
 
-/// How wide heads are, and of how many there are keys and values.
+/// Width and number of attention heads.
 struct Heads {
     width: u64,
     kv: u64,
@@ -47,7 +47,7 @@ struct Heads {
 }
 
 impl JobText {
-    /// The model; `seq` is what it takes where it does not say itself.
+    /// Converts and validates the model; `seq` is the default sequence length.
     pub(super) fn model(&self, check: Checked<'_>, seq: Option<u64>) -> Result<Model, JobError> {
         let model = self.of_model("model", &self.model, check)?;
         let text = model.get_ref();
@@ -130,8 +130,8 @@ impl ModelText {
     }
 }
 
-/// More than any number of bytes or operations that is counted in 64 bits: activations of so many tokens, each of which
-/// meets so many others, and weights of all layers.
+/// Upper bound of all bytes and operations that are computed with 64-bit integers: activations of `tokens` tokens, each
+/// of which attends to `others` tokens, and weights of all layers.
 pub(super) fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64 {
     let of = |count: u64| count.max(1) as f64;
     let ffn = of(model.ffn) * of(model.ffns_per_token()) * skew;
@@ -144,7 +144,7 @@ pub(super) fn largest(model: &Model, tokens: f64, others: u64, skew: f64) -> f64
     let width = of(model.hidden) + attention;
     let wide = 8.0 * width + 4.0 * ffn + of(model.heads) * of(others) + of(model.vocab) + of(model.experts);
     let ffns = of(model.experts + model.shared_experts);
-    // What is compressed meets its own width, not that of tokens.
+    // Latent vectors are multiplied by matrices of their own width, not of the hidden size.
     let meets = of(model.hidden).max(model.latent.map_or(1.0, |_| attention));
     let layer = 4.0 * meets * width + 3.0 * ffns * of(model.hidden) * of(model.ffn + 1);
     let weights = of(model.layers) * layer + of(model.hidden) * of(2 * model.vocab + model.seq);

@@ -1,4 +1,4 @@
-//! What a job says of where its ranks sit: a word, ranges, or a list.
+//! Key `placement`: a name, ranges, or a list.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::super::placement::{Placement, numbers};
 use super::super::{JobError, Parallel};
 use super::{Checked, JobText};
 
-/// A placement as it is written.
+/// Placement as written in the job file.
 #[derive(Clone, Debug)]
 pub(super) enum PlacementText {
     /// `"block"`, `"cyclic"`, `"0-7,16-23"`.
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for PlacementText {
 }
 
 impl JobText {
-    /// Where the GPU with the largest number stands.
+    /// Returns the span of the GPU with the largest number.
     pub(super) fn farthest(&self) -> Option<Range<usize>> {
         let placement = self.placement.as_ref()?;
         let of_list = match placement.get_ref() {
@@ -86,7 +86,7 @@ impl JobText {
         })
     }
 
-    /// Degrees that are all named and do not multiply to the ranks that are listed: told before there is a fabric.
+    /// Rejects degrees that cannot fill the listed ranks, as far as this is known without a fabric.
     pub(super) fn fills(&self, check: Checked<'_>, parallel: &Parallel, placement: &Placement) -> Result<(), JobError> {
         let (Some(text), Placement::Listed(gpus), Parallel::Given { degrees, data }) =
             (&self.placement, placement, parallel)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn placements_are_read() {
+    fn every_placement_form_is_read() {
         for (line, expected) in [
             ("placement = \"block\"", Placement::Block),
             ("placement = \"cyclic\"", Placement::Cyclic),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_where_it_stands() {
+    fn invalid_placements_are_rejected_with_location() {
         for (line, place, expected) in [
             ("placement = \"blocks\"", "job.toml:1:13", "`blocks` is not known; expected \"block\""),
             ("placement = \"\"", "job.toml:1:13", "is not known"),

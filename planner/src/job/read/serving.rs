@@ -1,4 +1,4 @@
-//! What an inference job makes of its keys.
+//! Conversion of the keys of an inference job.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use toml::Spanned;
 use super::super::{Arrivals, JobError, Limits, Places, Serving};
 use super::{Checked, JobText, MOST_COUNTED, Own, ParallelText, largest, own};
 
-/// More replicas than any machine has.
+/// Limit on replicas with a batch: more than any machine has.
 const MOST_REPLICAS: u64 = 1 << 20;
 
-/// More replicas than are filled.
+/// Limit on replicas whose concurrency is derived from memory.
 const MOST_FILLED: u64 = 1 << 14;
 
-/// The shortest and the longest limit of a time, in seconds.
+/// Range of SLO limits in seconds.
 const LIMITS: (f64, f64) = (1e-6, 1e6);
 
 impl JobText {
-    /// Keys that only inference has.
+    /// Returns the keys that only inference jobs have.
     pub(super) fn keys_of_inference(&self) -> Vec<Own> {
         vec![
             own("prompt_tokens", &self.prompt_tokens),
@@ -111,7 +111,7 @@ impl JobText {
         };
         let most = match arrivals {
             Arrivals::OneByOne { concurrency } => concurrency,
-            // (Each replica of very many would have memory for them.)
+            // With a very large number of replicas, each would have memory for them.
             Arrivals::AsMany { at_once } => at_once.saturating_mul(MOST_FILLED),
             Arrivals::Together { requests, at_once } => requests.min(at_once.saturating_mul(MOST_REPLICAS)),
         };
@@ -158,12 +158,12 @@ impl JobText {
     }
 }
 
-/// Requests in flight as a job says them.
+/// Concurrent requests as written in the job file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConcurrencyText {
-    /// As many as can be.
+    /// The largest number possible.
     Auto,
-    /// So many.
+    /// Fixed number.
     Given(u64),
 }
 
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     use super::super::read_job;
     use super::*;
 
-    /// A model of 70e9 parameters (arXiv 2307.09288), with the lines given in place of the same keys.
+    /// Llama 2 70B (arXiv 2307.09288); `lines` replaces its values of the same keys.
     pub(crate) fn text(lines: &str) -> String {
         let mut text = format!("kind = \"inference\"\n{lines}");
         for (key, line) in [
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_key_is_read() {
+    fn every_inference_key_is_read() {
         let job = served(
             "precision = \"fp8\"\nmax_batched_tokens = 2048\nprefix_hit = 0.25\nkv_precision = \"fp8\"\n\
              kv_tier = \"host\"\nkv_bytes_per_token = 1000\nredundant_experts = 2\ngpu_memory_utilization = 0.8\n\
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         assert_eq!((job.model.query_width(), job.model.key_width(), job.model.ffns_per_token()), (128, 32, 3));
         assert_eq!((job.new_tokens(), job.tokens(), job.model.seq), (1500, 2500, 9000));
         assert!(Layout::given_to_serve(&job, 24).unwrap().is_some());
-        // What is left out.
+        // Defaults.
         let job = served("");
         assert_eq!((job.max_batched_tokens, job.memory_share, job.model.seq), (8192, 0.9, 2500));
         assert_eq!((job.kv_precision, job.kv_tier, job.limits), (KvPrecision::Bf16, Tier::Hbm, Limits::default()));
@@ -257,7 +257,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn batches_are_read() {
+    fn batch_keys_are_read() {
         assert_eq!(served("").arrivals, Arrivals::OneByOne { concurrency: 32 });
         assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Together { requests: 3000, at_once: 1024 });
         let few = served("requests = 3000\nmax_num_seqs = 64\n");
@@ -265,7 +265,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_where_it_stands() {
+    fn invalid_inference_jobs_are_rejected_with_location() {
         for (line, place, expected) in [
             (
                 "global_batch = 8",
@@ -311,7 +311,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn degrees_that_cannot_be_are_refused() {
+    fn invalid_degrees_are_rejected() {
         let mixture =
             "model = { layers = 8, hidden = 64, heads = 8, vocab = 128, experts = 256, experts_per_token = 8 }\n";
         for (lines, ranks, expected) in [

@@ -1,4 +1,4 @@
-//! What a job from a trace makes of its keys.
+//! Conversion of the keys of a trace job.
 
 use toml::Spanned;
 
@@ -7,12 +7,12 @@ use super::{Beside, Checked, JobText, Own, own};
 use crate::trace;
 
 impl JobText {
-    /// Keys that only traces have.
+    /// Returns the keys that only trace jobs have.
     pub(super) fn keys_of_traces(&self) -> Vec<Own> {
         vec![own("file", &self.file), own("ranks", &self.ranks)]
     }
 
-    /// Keys that jobs have which are computed from a model.
+    /// Returns the keys that only jobs with a model have.
     pub(super) fn keys_of_models(&self) -> Vec<Own> {
         vec![
             own("model", &self.model),
@@ -39,7 +39,7 @@ impl JobText {
         })
     }
 
-    /// A key that jobs of models must have.
+    /// Returns a required key of jobs with a model.
     pub(super) fn of_model<'v, T>(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What a training job makes of its keys.
+//! Conversion of the keys of a training job.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::{Checked, JobText, MOST_COUNTED, Own, largest, own};
 
-/// Whether attention is one kernel, and which, as it is written.
+/// Attention kernel as written in the job file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlashText(pub Attention);
 
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for FlashText {
 }
 
 impl JobText {
-    /// Keys that only training has.
+    /// Returns the keys that only training jobs have.
     pub(super) fn keys_of_training(&self) -> Vec<Own> {
         vec![
             own("global_batch", &self.global_batch),
@@ -147,7 +147,7 @@ impl JobText {
         Ok(job)
     }
 
-    /// Of how many layers something is computed anew.
+    /// Validates the number of recomputed layers.
     fn recompute_layers(&self, check: Checked<'_>, layers: u64) -> Result<Option<u64>, JobError> {
         let Some(some) = &self.recompute_layers else { return Ok(None) };
         let recompute = self.recompute.as_ref().map(|recompute| *recompute.get_ref()).unwrap_or_default();
@@ -182,7 +182,7 @@ impl JobText {
         }
     }
 
-    /// Ranks that a copy is spread over: some, of what is divided.
+    /// Validates the number of ranks over which a replica is sharded.
     fn shard(&self, check: Checked<'_>, zero: Zero) -> Result<Option<u32>, JobError> {
         let Some(shard) = &self.shard else { return Ok(None) };
         let wrong = |message: &str| Err(check.wrong(shard.span(), format!("shard: {message}")));
@@ -194,7 +194,7 @@ impl JobText {
         }
     }
 
-    /// Whether keys of shards have shards to speak of.
+    /// Rejects sharding keys that need a higher ZeRO stage.
     fn sharding(&self, check: Checked<'_>, zero: Zero) -> Result<(), JobError> {
         if let Some(reshard) = self.reshard_after_forward.as_ref().filter(|_| zero < Zero::Weights) {
             let message = "reshard_after_forward: only zero 3 divides weights: expected zero = 3";

@@ -1,11 +1,11 @@
-//! Open MPI on GPU memory: which algorithm its `tuned` component takes.
+//! Open MPI on GPU memory: choice of the algorithm by its `tuned` component.
 //!
-//! The decisions are fixed tables by ranks and bytes ([`switch_points`](self)); nothing of the fabric enters. Messages
-//! between GPUs are one stream each, so a strategy has one channel, and the whole message is one chunk: with the fixed
-//! decisions nothing is cut into segments. How a message moves (eager or rendezvous, staged through host memory or by
-//! GPUDirect), and that sums are made in host memory, is the profile's and the route's business: profile `open_mpi-5.0`,
-//! whose figures are of sources, not measured. Protocol `simple` stands for messages; the profile's other protocols are not
-//! an MPI's.
+//! The decisions are fixed tables by ranks and bytes ([`switch_points`](self)), independent of the fabric. A message
+//! between GPUs is a single stream, so a strategy has one channel, and the whole message is one chunk: the fixed
+//! decision rules do not segment messages. The message transport (eager or rendezvous, staged through host memory or by
+//! GPUDirect) and reductions in host memory are part of the profile and the route: profile `open_mpi-5.0`, whose
+//! figures are taken from sources, not measured. Protocol `simple` represents messages; the profile's other protocols
+//! are not those of MPI.
 
 mod switch_points;
 mod ways;
@@ -20,17 +20,17 @@ use crate::algorithm::Algorithm;
 use crate::strategy::Strategy;
 pub use ways::Way;
 
-/// A version of Open MPI.
+/// Version of Open MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 4.1, the first with these tables.
     V4_1,
-    /// 5.0, which keeps them.
+    /// 5.0, with the same tables.
     V5_0,
 }
 
 impl Version {
-    /// What a bare `open_mpi` means.
+    /// Version of the bare name `open_mpi`.
     pub const NEWEST: Self = Self::V5_0;
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A version that is not known.
+/// Error for an unknown version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Open MPI {0} is not known: expected 4.1 or 5.0, as in open_mpi-5.0")]
 pub struct UnknownVersion(pub String);
@@ -51,7 +51,7 @@ pub struct UnknownVersion(pub String);
 impl FromStr for Version {
     type Err = UnknownVersion;
 
-    /// `5.0`, `5.0.6`.
+    /// Parses `5.0`, `5.0.6`.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         let mut parts = text.split('.');
         let known = match (parts.next(), parts.next()) {
@@ -63,14 +63,14 @@ impl FromStr for Version {
     }
 }
 
-/// The protocol whose costs stand for MPI's messages.
+/// Protocol whose costs represent MPI messages.
 pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 
-/// Why there is no choice of ours.
+/// Reason why a choice has no equivalent in this crate.
 pub(super) enum Missing {
-    /// No table.
+    /// No decision table for the collective.
     Collective(Collective),
-    /// No schedule.
+    /// No schedule for the algorithm.
     Way(Way),
 }
 
@@ -99,7 +99,7 @@ fn table(collective: Collective) -> Option<switch_points::Table> {
     }
 }
 
-/// The way that a version takes; `None` for collectives that it has no decision of.
+/// Returns the algorithm that a version chooses; `None` for collectives without a decision table.
 #[must_use]
 pub fn way(_version: Version, call: &Call) -> Option<Way> {
     let table = table(call.collective)?;
@@ -110,31 +110,32 @@ pub fn way(_version: Version, call: &Call) -> Option<Way> {
     let bytes = call.bytes.0 / blocks;
     let row = table.iter().find(|(below, _)| call.ranks < *below).or(table.last())?;
     let way = row.1.iter().find(|(below, _)| bytes < *below).or(row.1.last())?.1;
-    // What an algorithm cannot do it hands on. For all_gather (coll_base_allgather.c) doubling needs a power of two, exchanges
-    // of neighbours need pairs.
+    // Fallbacks of algorithms that do not support a call. For all_gather (coll_base_allgather.c), recursive doubling
+    // needs a power of two, and neighbour exchange needs pairs.
     Some(match (call.collective, way) {
         (Collective::AllGather, Way::RecursiveDoubling) if !call.ranks.is_power_of_two() => Way::Bruck,
         (Collective::AllGather, Way::NeighbourExchange) if call.ranks % 2 == 1 => Way::Ring,
-        // Halving needs as many elements as it has ranks (coll_base_reduce.c); so few bytes are one of 4 bytes.
+        // Halving needs at least as many elements as ranks (coll_base_reduce.c); so few bytes are one element of 4
+        // bytes.
         (Collective::Reduce, Way::Rabenseifner) => Way::Linear,
         (_, way) => way,
     })
 }
 
-/// Ours, where it does what Open MPI's does for this collective.
+/// Returns the algorithm of this crate that is equivalent to Open MPI's for this collective.
 #[must_use]
 pub fn schedule_of(way: Way, collective: Collective) -> Option<Algorithm> {
     way.ours(collective)
 }
 
-/// The algorithms that it takes for a collective, or can be made to take, at whatever size.
+/// Algorithms that the library chooses, or can be forced to choose, for a collective at any size.
 pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     let rows = table(collective).into_iter().flatten();
     let ways = rows.flat_map(|(_, ways)| ways.iter().map(|&(_, way)| way));
     let mut ours: Vec<Algorithm> = ways.filter_map(|way| schedule_of(way, collective)).collect();
     match collective {
         Collective::SendRecv => ours.push(Algorithm::Direct),
-        // Nothing of the fixed decisions, which leave the fan-out of chains at one.
+        // Not part of the fixed decision rules, which leave the fan-out of chains at one.
         Collective::Broadcast | Collective::Reduce => ours.push(Algorithm::Chains),
         _ => {}
     }
@@ -143,8 +144,8 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     ours
 }
 
-/// Ours that does what Open MPI does for a call; nothing where it is made of two collectives of which it takes other ways
-/// than our schedule has.
+/// Algorithm of this crate that is equivalent to Open MPI's for a call. `None` if Open MPI composes it of two
+/// collectives with other algorithms than our schedule.
 fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
     let part = |collective: Collective| {
         way(version, &Call { collective, root: Rank(0), ..*call }).and_then(|way| schedule_of(way, collective))
@@ -164,7 +165,7 @@ fn same(version: Version, call: &Call, taken: Way) -> Option<Algorithm> {
 
 pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, Missing> {
     let way = match call.collective {
-        // A message is a message.
+        // Every message is sent directly.
         Collective::SendRecv => Way::Linear,
         collective => way(version, call).ok_or(Missing::Collective(collective))?,
     };
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_rise_and_end() {
+    fn tables_are_ascending_and_complete() {
         for collective in Collective::ALL {
             let Some(table) = table(collective) else { continue };
             assert!(table.is_sorted_by(|a, b| a.0 < b.0) && table.last().unwrap().0 == u32::MAX, "{collective}");
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn switch_points_are_open_mpis() {
+    fn switch_points_match_open_mpi() {
         assert_eq!(taken(Collective::AllReduce, 8, 8191), Some(Way::RecursiveDoubling));
         assert_eq!(taken(Collective::AllReduce, 8, 8192), Some(Way::Rabenseifner));
         assert_eq!(taken(Collective::AllReduce, 3, 100_000), Some(Way::SegmentedRing));
@@ -216,10 +217,10 @@ mod tests {
         assert_eq!(taken(Collective::SendRecv, 2, 8), None);
     }
 
-    /// What it takes is a schedule here, but where two collectives in a row go other ways than ours do, and where it sends
-    /// what nobody needs.
+    /// Every choice has a schedule, except for some composed collectives with other algorithms, and recursive doubling
+    /// of reduce_scatter, which sends data that no rank needs.
     #[test]
-    fn what_is_taken_has_a_schedule() {
+    fn every_choice_has_a_schedule() {
         for collective in Collective::ALL {
             for ranks in (2..70).chain([100, 128, 200, 256, 300, 512, 1000, 1024, 2048, 5000]) {
                 for bytes in (0..34).flat_map(|k| [1u64 << k, (1 << k) - 1, 3 << k]) {
@@ -240,7 +241,7 @@ mod tests {
             choose(Version::NEWEST, &call).ok().map(|choice| choice.strategy.algorithm)
         };
         assert_eq!(all_reduce(256, 1024), Some(Algorithm::ReduceThenBroadcast));
-        // Between 128 and 255 ranks it broadcasts 1 KiB over a binary tree.
+        // Between 128 and 255 ranks, Open MPI broadcasts 1 KiB over a binary tree.
         assert_eq!(all_reduce(128, 1024), None);
     }
 }

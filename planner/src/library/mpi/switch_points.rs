@@ -1,18 +1,18 @@
-//! The switch points of Open MPI's fixed decisions, as data: for each collective, by ranks and then by bytes.
+//! Switch points of Open MPI's fixed decision rules as data: for each collective, by ranks and then by bytes.
 //!
-//! Facts of `ompi/mca/coll/tuned/coll_tuned_decision_fixed.c` of Open MPI 4.1 (BSD-3-Clause-Open-MPI); 5.0 keeps them.
-//! They were averaged from measurements on several clusters' CPUs by Open MPI's developers, not on GPUs. Sums that may be
-//! reordered only (what nccl-tests measures).
+//! Source: `ompi/mca/coll/tuned/coll_tuned_decision_fixed.c` of Open MPI 4.1 (BSD-3-Clause-Open-MPI), unchanged in 5.0.
+//! Open MPI's developers averaged them from measurements on CPUs of several clusters, not on GPUs. Only rules for
+//! commutative operations are included (those that nccl-tests measures).
 
 use super::ways::Way::{self, *};
 
-/// Ranks below which a row holds, and its ways: bytes below which each holds.
+/// Rows of (exclusive upper limit of ranks, rules); rules of (exclusive upper limit of bytes, algorithm).
 pub(super) type Table = &'static [(u32, &'static [(u64, Way)])];
 
 const ANY: u32 = u32::MAX;
 const REST: u64 = u64::MAX;
 
-/// By the bytes of the whole buffer.
+/// Rules by the bytes of the whole buffer.
 pub(super) const ALL_REDUCE: Table = &[
     (
         4,
@@ -38,7 +38,7 @@ pub(super) const ALL_REDUCE: Table = &[
     (ANY, &[(2048, ReduceThenBroadcast), (16384, SegmentedRing), (32768, RecursiveDoubling), (REST, Rabenseifner)]),
 ];
 
-/// By the bytes for one peer.
+/// Rules by the bytes for one peer.
 pub(super) const ALL_TO_ALL: Table = &[
     (
         3,
@@ -98,7 +98,7 @@ pub(super) const ALL_TO_ALL: Table = &[
     ),
 ];
 
-/// By the bytes of the whole buffer.
+/// Rules by the bytes of the whole buffer.
 pub(super) const BROADCAST: Table = &[
     (
         4,
@@ -127,7 +127,7 @@ pub(super) const BROADCAST: Table = &[
     (ANY, &[(8192, Knomial), (16384, BinaryTree), (262144, Knomial), (REST, ScatterAllGather)]),
 ];
 
-/// By the bytes of the whole buffer.
+/// Rules by the bytes of the whole buffer.
 pub(super) const REDUCE: Table = &[
     (
         4,
@@ -175,7 +175,7 @@ pub(super) const REDUCE: Table = &[
     ),
 ];
 
-/// By the bytes of a rank's block (MPI_Reduce_scatter_block, since blocks are equal).
+/// Rules by the bytes of a rank's block (MPI_Reduce_scatter_block, since blocks are equal).
 pub(super) const REDUCE_SCATTER: Table = &[
     (
         4,
@@ -236,7 +236,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
     ),
 ];
 
-/// By the bytes of a rank's block.
+/// Rules by the bytes of a rank's block.
 pub(super) const ALL_GATHER: Table = &[
     (3, &[(REST, TwoProcesses)]),
     (32, &[(REST, RecursiveDoubling)]),
@@ -295,7 +295,7 @@ pub(super) const ALL_GATHER: Table = &[
     ),
 ];
 
-/// By the bytes of a rank's block.
+/// Rules by the bytes of a rank's block.
 pub(super) const GATHER: Table = &[
     (4, &[(2, LinearSync), (4, Linear), (32768, Binomial), (65536, Linear), (131072, Binomial), (REST, LinearSync)]),
     (8, &[(1024, Binomial), (8192, Linear), (32768, Binomial), (262144, Linear), (REST, LinearSync)]),
@@ -304,7 +304,7 @@ pub(super) const GATHER: Table = &[
     (ANY, &[(REST, Binomial)]),
 ];
 
-/// By ranks alone, since blocks may differ.
+/// Rules by ranks only, since blocks may differ.
 pub(super) const ALL_TO_ALL_V: Table = &[
     (4, &[(REST, Pairwise)]),
     (64, &[(REST, Linear)]),
@@ -314,7 +314,7 @@ pub(super) const ALL_TO_ALL_V: Table = &[
     (ANY, &[(REST, Linear)]),
 ];
 
-/// By ranks: nothing is moved.
+/// Rules by ranks only, since a barrier moves no data.
 pub(super) const BARRIER: Table = &[
     (4, &[(REST, RecursiveDoubling)]),
     (8, &[(REST, Linear)]),
@@ -326,7 +326,7 @@ pub(super) const BARRIER: Table = &[
     (ANY, &[(REST, Bruck)]),
 ];
 
-/// By the bytes of a rank's block.
+/// Rules by the bytes of a rank's block.
 pub(super) const SCATTER: Table = &[
     (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (REST, Linear)]),
     (

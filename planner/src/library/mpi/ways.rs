@@ -1,62 +1,62 @@
-//! The algorithms that Open MPI's base offers, and which of ours they are.
+//! Algorithms of Open MPI's `base` component, and their equivalents in this crate.
 
 use fabricast_sim::schedule::Collective;
 
 use crate::algorithm::Algorithm;
 
-/// An algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
+/// Algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
-    /// The root talks to every rank in turn; all_to_all: everything at once.
+    /// The root communicates with every rank in turn; all_to_all: all messages concurrently.
     Linear,
-    /// As linear, with a handshake (gather) or a limit of messages under way (all_to_all), which nobody sets by default.
+    /// Linear with a handshake (gather) or a limit of outstanding messages (all_to_all), which is not set by default.
     LinearSync,
-    /// As linear, nothing waited for in between.
+    /// Linear without waiting between messages.
     LinearNonblocking,
-    /// Partners at distances 1, 2, 4, ….
+    /// Recursive doubling: partners at distances 1, 2, 4, ….
     RecursiveDoubling,
-    /// Halving, for reduce_scatter.
+    /// Recursive halving for reduce_scatter.
     RecursiveHalving,
-    /// reduce_scatter by halving, then all_gather by doubling.
+    /// reduce_scatter by recursive halving, then all_gather by recursive doubling.
     Rabenseifner,
-    /// A ring.
+    /// Ring.
     Ring,
-    /// A ring in segments.
+    /// Segmented ring.
     SegmentedRing,
-    /// Reduce, then broadcast.
+    /// Reduce followed by broadcast.
     ReduceThenBroadcast,
-    /// Reduce, then scatter.
+    /// Reduce followed by scatter.
     ReduceThenScatter,
-    /// ⌈log2 n⌉ messages for any number of ranks.
+    /// Bruck's algorithm: ⌈log2 n⌉ messages for any number of ranks.
     Bruck,
-    /// One partner at a time.
+    /// Pairwise exchange, one partner at a time.
     Pairwise,
-    /// Both exchange.
+    /// Exchange between two ranks.
     TwoProcesses,
-    /// Neighbours exchange what they have, to one side, then to the other.
+    /// Neighbour exchange, alternating between the two neighbours.
     NeighbourExchange,
-    /// Butterfly of reduce_scatter.
+    /// Butterfly reduce_scatter.
     Butterfly,
-    /// A chain of all ranks.
+    /// Chain of all ranks.
     Pipeline,
-    /// Chains, as many as its fan-out says.
+    /// Chains, their number given by the fan-out.
     Chain,
-    /// A binary tree.
+    /// Binary tree.
     BinaryTree,
-    /// A binary tree that keeps the order of ranks.
+    /// Binary tree that preserves the order of ranks.
     InOrderBinaryTree,
-    /// Two halves over two binary trees.
+    /// Split binary tree: one half of the buffer per side of the tree.
     SplitBinaryTree,
-    /// A binomial tree.
+    /// Binomial tree.
     Binomial,
-    /// A tree of radix 4.
+    /// K-nomial tree of radix 4.
     Knomial,
-    /// Scatter over a binomial tree, then all_gather.
+    /// Scatter over a binomial tree followed by all_gather.
     ScatterAllGather,
 }
 
 impl Way {
-    /// Open MPI's name.
+    /// Returns Open MPI's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,18 +86,18 @@ impl Way {
         }
     }
 
-    /// The same algorithm of ours, for a collective that Open MPI takes it for. There is none of recursive doubling for
-    /// reduce_scatter, in which ranks are sent sums that they do not need: schedules move nothing that nobody reads.
+    /// Equivalent algorithm of this crate, for a collective for which Open MPI uses it. Recursive doubling for
+    /// reduce_scatter has none: it sends ranks sums that they do not need, and schedules move no unused data.
     pub(super) fn ours(self, collective: Collective) -> Option<Algorithm> {
         let ours = match (self, collective) {
-            // Bruck's barrier is what others call dissemination.
+            // Bruck's barrier is the dissemination barrier.
             (Self::Bruck, Collective::Barrier) => Algorithm::Dissemination,
             (Self::Linear, Collective::Broadcast | Collective::Reduce | Collective::Barrier) => Algorithm::Linear,
             (Self::LinearSync, Collective::Gather) => Algorithm::LinearSync,
             (Self::LinearSync | Self::LinearNonblocking | Self::Linear | Self::TwoProcesses, _) => Algorithm::Direct,
             (Self::RecursiveDoubling, _) => Algorithm::RecursiveDoubling,
             (Self::RecursiveHalving | Self::Rabenseifner, _) => Algorithm::RecursiveHalvingDoubling,
-            // Its fixed decisions give chains no fan-out, which makes them one.
+            // The fixed decision rules set no fan-out, which means one chain.
             (Self::Ring | Self::SegmentedRing | Self::Pipeline | Self::Chain, _) => Algorithm::Ring,
             (Self::Bruck, _) => Algorithm::Bruck,
             (Self::Pairwise, _) => Algorithm::Pairwise,

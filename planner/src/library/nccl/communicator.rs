@@ -1,4 +1,4 @@
-//! A communicator as NCCL's cost model sees it, and the channels that it gets.
+//! Communicator from the point of view of NCCL's cost model, and its channels.
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -6,86 +6,85 @@ use super::graph::{Graphs, Pattern};
 use super::settings::Settings;
 use super::version::{BlackwellNvls, Version};
 
-/// Who made the CPUs, as far as the model asks.
+/// CPU vendors that the cost model distinguishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cpu {
     /// Intel, x86-64.
     Intel,
-    /// AMD, x86-64, or several makers together.
+    /// AMD, x86-64, or a mixture of vendors.
     Amd,
     /// IBM POWER.
     Power,
-    /// Arm and whatever else.
+    /// Arm and all others.
     #[default]
     Other,
 }
 
-/// What NCCL knows of a communicator when it prices algorithms.
+/// Properties of a communicator that NCCL uses to estimate times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Nodes: hosts, or NVLink domains where those span hosts.
+    /// Number of nodes: hosts, or NVLink domains if those span hosts.
     pub nodes: u32,
     /// Ranks of the node with the fewest.
     pub fewest_ranks: u32,
     /// Ranks of the node with the most.
     pub most_ranks: u32,
-    /// Least and greatest compute capability × 10.
+    /// Minimum and maximum compute capability × 10.
     pub capability: (u32, u32),
-    /// The CPUs.
+    /// CPU vendor.
     pub cpu: Cpu,
-    /// What the search found.
+    /// Graphs found by the topology search.
     pub graphs: Graphs,
-    /// Bandwidth of a GPU's nearest NIC and whether it is at most several PCIe switches away: decides NVLS channels of
-    /// several Blackwell nodes.
+    /// A GPU's nearest NIC, which determines the NVLS channels of several Blackwell nodes.
     pub nic: Option<Nic>,
-    /// NVLinks of each GPU to its peers; 0 where PCIe joins them.
+    /// NVLinks from each GPU to its peers; 0 if they are connected by PCIe.
     pub nvlinks: u16,
 }
 
-/// A NIC near a GPU.
+/// NIC near a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Bandwidth of the way to the network.
+    /// Bandwidth of the path to the network.
     pub bandwidth: Bandwidth,
-    /// How near.
+    /// Distance class.
     pub nearness: Nearness,
 }
 
-/// How near a NIC is.
+/// Distance class of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nearness {
     /// PCIe switches only (PXB or nearer).
     Switches,
-    /// Farther.
+    /// Farther away.
     Farther,
 }
 
-/// Most channels of a communicator (MAXCHANNELS, `src/include/device.h`).
+/// Maximum number of channels of a communicator (MAXCHANNELS, `src/include/device.h`).
 pub const MAX_CHANNELS: u16 = 64;
 
-/// Channels and chunk of NVLS.
+/// Channels and chunk sizes of NVLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvlsShape {
-    /// Channels.
+    /// Number of channels.
     pub channels: u16,
-    /// Largest chunk.
+    /// Maximum chunk.
     pub chunk: Bytes,
-    /// Largest chunk of NVLSTree.
+    /// Maximum chunk of NVLSTree.
     pub tree_chunk: Bytes,
 }
 
 impl Communicator {
-    /// Ranks a node; not whole where nodes differ.
+    /// Ranks per node; not an integer if nodes differ.
     #[must_use]
     pub fn ranks_per_node(&self) -> f64 {
         f64::from(self.ranks) / f64::from(self.nodes.max(1))
     }
 
-    /// Channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): those of the search twice; twice again on
-    /// Hopper and later over several nodes where a channel is faster than 45 GB/s and they are fewer than 16; then the
-    /// settings' bounds.
+    /// Channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): twice those of the search. They are
+    /// doubled again on Hopper and later over several nodes if a channel is faster than 45 GB/s and there are fewer
+    /// than 16. The limits of `settings` apply last.
     #[must_use]
     pub fn channels(&self, settings: &Settings) -> u16 {
         let found = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
@@ -97,8 +96,8 @@ impl Communicator {
         settings.bound_channels(channels)
     }
 
-    /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell; over several
-    /// Blackwell nodes more by the NICs. Earlier versions know less of Blackwell.
+    /// Channels and chunks of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on Blackwell. Over
+    /// several Blackwell nodes they depend on the NICs. Earlier versions have fewer rules for Blackwell.
     #[must_use]
     pub fn nvls(&self, version: Version, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;
@@ -136,13 +135,13 @@ impl Communicator {
         settings.nvls_shape(NvlsShape { channels, chunk: Bytes(chunk), tree_chunk: Bytes(tree_chunk) })
     }
 
-    /// Heads of NVLS: the GPUs that keep a part of the result each.
+    /// Number of NVLS heads, the GPUs that each hold a part of the result.
     #[must_use]
     pub fn nvls_heads(&self) -> u16 {
         self.graphs.nvls.map_or(0, |graph| graph.channels)
     }
 
-    /// Whether the trees are plain ones, which the model takes off 15 % for.
+    /// Returns true if the trees are plain ones, for which the cost model deducts 15 %.
     pub(super) fn has_plain_trees(&self) -> bool {
         self.graphs.tree.pattern == Pattern::Tree
     }

@@ -1,18 +1,19 @@
-//! The constants of NCCL's cost model, as data: latencies in µs, bandwidths in GB/s (10⁹ bytes a second).
+//! Constants of NCCL's cost model as data: latencies in µs, bandwidths in GB/s (10⁹ bytes per second).
 //!
-//! All from `src/graph/tuning.cc` of the versions that each name says; 2.31.0 keeps those of 2.30.7 (`src/tuning/cost_model.cc`).
-//! The table that 2.28.9 printed on 8 × H200 comes out of those of 2.28.3 to the last digit (tests/tests/nccl).
+//! All are from `src/graph/tuning.cc` of the versions in their names; 2.31.0 has those of 2.30.7
+//! (`src/tuning/cost_model.cc`). The constants of 2.28.3 reproduce the table that 2.28.9 printed on 8 × H200 to the
+//! last digit (tests/tests/nccl).
 
 use super::index::{Algo, Proto};
 
-/// What a hop crosses.
+/// Kind of link that a hop crosses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hardware {
-    /// NVLink, straight or through switches.
+    /// NVLink, direct or through switches.
     Nvlink,
-    /// Anything else inside a node.
+    /// Any other link inside a node.
     Pci,
-    /// The network.
+    /// Network.
     Net,
 }
 
@@ -26,7 +27,7 @@ pub(super) enum Generation {
 }
 
 impl Generation {
-    /// By the least compute capability × 10 of a communicator.
+    /// Generation of the minimum compute capability × 10 of a communicator.
     pub(super) fn of(compute_capability: u32) -> Self {
         match compute_capability {
             100.. => Self::Blackwell,
@@ -55,32 +56,32 @@ impl Scale {
     }
 }
 
-/// LL, LL128, Simple.
+/// Values for LL, LL128, Simple.
 type ByProto = [f64; 3];
-/// A row a generation, a column a scale.
+/// One row per generation, one column per scale.
 type ByScale = [[f64; 3]; 4];
 
-/// What a version counts with.
+/// Constants of a version's cost model.
 #[derive(Debug)]
 pub(super) struct Constants {
-    /// Latency of a call that moves nothing: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
+    /// Base latency of a call: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
     base: [ByProto; 7],
-    /// Latency of a hop over NVLink, PCIe, the network; columns as above.
+    /// Latency of a hop over NVLink, PCIe and the network, for the same algorithms.
     hop: [[ByProto; 7]; 3],
-    /// Most bandwidth of LL, of all channels together. Beyond one node the row is not the GPU's but the CPU's: AMD (or a
-    /// mixture) has the second, others the first.
+    /// Maximum bandwidth of LL over all channels. For several nodes, the row is selected by the CPU instead of the GPU:
+    /// the second for AMD (or a mixture), the first for others.
     ll: ByScale,
-    /// Most bandwidth of a channel: rings in LL128.
+    /// Maximum bandwidth of a channel: rings with LL128.
     ring_ll128: ByScale,
-    /// Most bandwidth of a channel: trees in LL128.
+    /// Maximum bandwidth of a channel: trees with LL128.
     tree_ll128: ByScale,
-    /// Most bandwidth of a channel: trees.
+    /// Maximum bandwidth of a channel: trees.
     tree: ByScale,
-    /// Most bandwidth of a channel: NVLSTree (from 2.28 on).
+    /// Maximum bandwidth of a channel: NVLSTree (from 2.28 on).
     nvls_tree: ByScale,
 }
 
-/// Of 2.29.2 to 2.31.0.
+/// Constants of 2.29.2 to 2.31.0.
 pub(super) static V2_30: Constants = Constants {
     hop: [NVLINK, PCI, net([5.0, 8.5, 14.0], 20.9)],
     ring_ll128: [[20.0; 3], [20.0; 3], [36.7; 3], [40.0; 3]],
@@ -88,10 +89,10 @@ pub(super) static V2_30: Constants = Constants {
     ..BLACKWELL
 };
 
-/// Of 2.28.3.
+/// Constants of 2.28.3.
 pub(super) static V2_28: Constants = BLACKWELL;
 
-/// Of 2.25.1, 2.26.2 and 2.27.3: Blackwell is Hopper twice.
+/// Constants of 2.25.1, 2.26.2 and 2.27.3: Blackwell has twice the values of Hopper.
 pub(super) static V2_25: Constants = Constants {
     tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [73.4, 73.4, 58.0]],
     tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [77.4, 82.8, 72.0]],
@@ -99,17 +100,17 @@ pub(super) static V2_25: Constants = Constants {
     ..BLACKWELL
 };
 
-/// Of 2.22.3.
+/// Constants of 2.22.3.
 pub(super) static V2_22: Constants = HOPPER;
 
-/// Of 2.20.3: LL on Hopper is no faster than on Ampere, and switches are nearer.
+/// Constants of 2.20.3: LL on Hopper is no faster than on Ampere, and NVLS hops have a lower latency.
 pub(super) static V2_20: Constants = Constants {
     hop: [with_nvls(HOPPER.hop[0], 23.0), HOPPER.hop[1], HOPPER.hop[2]],
     ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0]],
     ..HOPPER
 };
 
-/// Versions that know Blackwell.
+/// Constants of versions that support Blackwell.
 const BLACKWELL: Constants = Constants {
     base: [[6.8, 14.0, 8.4], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [8.0; 3]],
     hop: [NVLINK, PCI, net([5.0, 8.5, 14.0], 14.0)],
@@ -120,7 +121,8 @@ const BLACKWELL: Constants = Constants {
     nvls_tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 43.1]],
 };
 
-/// Versions to which whatever is newer is Hopper. Their trees of simple pay a chunk a hop, and nothing to start.
+/// Constants of versions that treat everything newer as Hopper. Trees with Simple have a latency of one chunk per hop
+/// and no base latency.
 const HOPPER: Constants = Constants {
     base: [[6.8, 14.0, 0.0], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]],
     hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), net([5.0, 8.5, 28.0], 14.0)],
@@ -144,7 +146,7 @@ const NVLINK: [ByProto; 7] = [
 const PCI: [ByProto; 7] =
     [[1.0, 1.9, 4.0], [1.0, 2.5, 5.7], [0.0, 0.0, 3.7], [0.0, 0.0, 2.8], [0.0; 3], [0.0; 3], [0.0, 0.0, 4.0]];
 
-/// Hops of the network, with those of trees and of NVLSTree.
+/// Network hops, with the given values for trees and NVLSTree.
 const fn net(tree: ByProto, nvls_tree: f64) -> [ByProto; 7] {
     [
         tree,
@@ -167,10 +169,10 @@ const fn with_nvls(hop: [ByProto; 7], us: f64) -> [ByProto; 7] {
 
 const UNLIMITED: ByScale = [[f64::INFINITY; 3]; 4];
 
-/// Part of the link's bandwidth that reduction and multicast in the switch reach (from 2.28 on).
+/// Fraction of the link bandwidth that in-switch reduction and multicast achieve (from 2.28 on).
 const NVLS_EFFICIENCY: [f64; 4] = [0.0, 0.0, 0.85, 0.74];
 
-/// What the model multiplies a bandwidth with, by protocol and ⌊log2(bytes ÷ 64)⌋: trees of AllReduce.
+/// Bandwidth correction factors for AllReduce trees, by protocol and ⌊log2(bytes ÷ 64)⌋.
 const CORRECTION: [&[f64]; 3] = [
     &[
         1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0,
@@ -187,7 +189,7 @@ const CORRECTION: [&[f64]; 3] = [
 ];
 
 impl Constants {
-    /// Latency of a call that moves nothing, µs.
+    /// Base latency of a call, µs.
     pub(super) fn base(&self, algo: Algo, proto: Proto) -> f64 {
         self.base[algo as usize][proto as usize]
     }
@@ -197,12 +199,12 @@ impl Constants {
         self.hop[hardware as usize][algo as usize][proto as usize]
     }
 
-    /// Most bandwidth of LL, of all channels together, GB/s.
+    /// Maximum bandwidth of LL over all channels, GB/s.
     pub(super) fn ll(&self, row: Generation, scale: Scale) -> f64 {
         by_scale(&self.ll, row, scale)
     }
 
-    /// Most bandwidth of a channel, GB/s; of what has no limit infinite.
+    /// Maximum bandwidth of a channel, GB/s; infinite if there is no limit.
     pub(super) fn channel(&self, algo: Algo, proto: Proto, generation: Generation, scale: Scale) -> f64 {
         let table = match (algo, proto) {
             (Algo::Ring, Proto::Ll128) => &self.ring_ll128,
@@ -219,12 +221,12 @@ fn by_scale(table: &ByScale, generation: Generation, scale: Scale) -> f64 {
     table[generation as usize][scale as usize]
 }
 
-/// See [`NVLS_EFFICIENCY`].
+/// Value of [`NVLS_EFFICIENCY`].
 pub(super) fn nvls_efficiency(generation: Generation) -> f64 {
     NVLS_EFFICIENCY[generation as usize]
 }
 
-/// See [`CORRECTION`]; 1 beyond its end.
+/// Value of [`CORRECTION`]; 1 beyond its end.
 pub(super) fn correction(proto: Proto, log: u32) -> f64 {
     CORRECTION[proto as usize].get(log as usize).copied().unwrap_or(1.0)
 }

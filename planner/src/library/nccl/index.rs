@@ -1,6 +1,6 @@
-//! The index spaces of NCCL's tables: functions, algorithms, protocols, and what of them is ours.
+//! Indices of NCCL's tables: functions, algorithms and protocols, and their equivalents in this crate.
 //!
-//! Order and names as in NCCL 2.30.7 `src/include/nccl_common.h` (reference of the same in 2.28.9).
+//! Order and names are those of NCCL 2.30.7 `src/include/nccl_common.h` (equal in 2.28.9).
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use fabricast_sim::schedule::{Collective, Protocol};
 
 use crate::algorithm::Algorithm;
 
-/// A collective that NCCL prices; others are made of sends and receives.
+/// Collective in NCCL's cost model; other collectives are composed of sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Function {
     /// ncclBroadcast.
@@ -23,41 +23,41 @@ pub enum Function {
     AllReduce,
 }
 
-/// An algorithm of NCCL.
+/// Algorithm of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algo {
     /// Double binary tree over nodes, chains inside.
     Tree,
     /// Ring.
     Ring,
-    /// Reduction in the network, all GPUs of a node at once.
+    /// In-network reduction with all GPUs of a node in parallel.
     CollNetDirect,
-    /// Reduction in the network, a chain in each node.
+    /// In-network reduction with a chain in each node.
     CollNetChain,
     /// Reduction and multicast in the NVSwitches.
     Nvls,
-    /// NVLS in each node, trees between them.
+    /// NVLS in each node, trees between nodes.
     NvlsTree,
     /// Parallel aggregated trees.
     Pat,
 }
 
-/// A protocol of NCCL.
+/// Protocol of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proto {
-    /// 4 bytes of data and 4 of flag.
+    /// 4 bytes of data and 4 bytes of flag.
     Ll,
-    /// 120 bytes of data and 8 of flag.
+    /// 120 bytes of data and 8 bytes of flag.
     Ll128,
-    /// Whole slots and a flag.
+    /// Whole FIFO slots with a flag.
     Simple,
 }
 
 impl Function {
-    /// All, in NCCL's order.
+    /// All functions, in NCCL's order.
     pub const ALL: [Self; 5] = [Self::Broadcast, Self::Reduce, Self::AllGather, Self::ReduceScatter, Self::AllReduce];
 
-    /// What NCCL prices a collective as; `None` for those that it makes of sends and receives.
+    /// Returns the function of a collective; `None` for those composed of sends and receives.
     #[must_use]
     pub fn of(collective: Collective) -> Option<Self> {
         match collective {
@@ -70,7 +70,7 @@ impl Function {
         }
     }
 
-    /// NCCL's name: `AllReduce`.
+    /// Returns NCCL's name: `AllReduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,24 +82,24 @@ impl Function {
         }
     }
 
-    /// Whether every rank gets or gives a block of its own.
+    /// Returns true if every rank receives or contributes a block of its own.
     pub(super) fn is_blockwise(self) -> bool {
         matches!(self, Self::AllGather | Self::ReduceScatter)
     }
 }
 
 impl Algo {
-    /// All, in NCCL's order, which decides ties.
+    /// All algorithms, in NCCL's order, which decides ties.
     pub const ALL: [Self; 7] =
         [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
 
-    /// NCCL's of an algorithm of ours, among those that have a cell in its tables.
+    /// Returns NCCL's equivalent of an algorithm of this crate, if it has a cell in the tables.
     #[must_use]
     pub fn of(algorithm: Algorithm) -> Option<Self> {
         Self::ALL.into_iter().find(|algo| algo.ours() == Some(algorithm))
     }
 
-    /// NCCL's name: `NVLSTree`.
+    /// Returns NCCL's name: `NVLSTree`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl Algo {
         }
     }
 
-    /// The same algorithm of ours; there is none that reduces in the network.
+    /// Returns the equivalent algorithm of this crate; `None` for CollNet.
     #[must_use]
     pub fn ours(self) -> Option<Algorithm> {
         match self {
@@ -136,16 +136,16 @@ impl Algo {
 }
 
 impl Proto {
-    /// All, in NCCL's order.
+    /// All protocols, in NCCL's order.
     pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
 
-    /// NCCL's of a protocol of ours; the one-sided ones have no cell in its tables.
+    /// Returns NCCL's equivalent of a protocol; one-sided protocols have no cell in the tables.
     #[must_use]
     pub fn of(protocol: Protocol) -> Option<Self> {
         Self::ALL.into_iter().find(|proto| proto.ours() == protocol)
     }
 
-    /// NCCL's name: `LL128`.
+    /// Returns NCCL's name: `LL128`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl Proto {
         }
     }
 
-    /// The same protocol of ours.
+    /// Returns the equivalent protocol.
     #[must_use]
     pub fn ours(self) -> Protocol {
         match self {

@@ -1,7 +1,7 @@
-//! Threads and channels of a call, and the chunks that its channels work in.
+//! Threads, channels and chunk size of a call.
 //!
-//! NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds), `scheduleCollTasksToPlan` (the
-//! channels that get work, by their traffic), `calcCollChunking` (chunk and loop).
+//! NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds), `scheduleCollTasksToPlan`
+//! (channels that receive work, by their traffic), `calcCollChunking` (chunk and loop).
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -12,29 +12,29 @@ use super::table::Table;
 use super::time::Request;
 use super::version::{Deal, RingThreads, TreeThreads, Version};
 
-/// Threads of a warp.
+/// Threads per warp.
 const WARP: u32 = 32;
-/// Most threads of a block (NCCL_MAX_NTHREADS).
+/// Maximum number of threads per block (NCCL_MAX_NTHREADS).
 const MOST_THREADS: u32 = 640;
 /// Slots of a connection's buffer (NCCL_STEPS).
 const SLOTS: u64 = 8;
 
-/// How a call runs.
+/// Launch parameters of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Thread blocks that get work.
+    /// Number of thread blocks that receive work.
     pub channels: u16,
-    /// Thread blocks that the thresholds allow.
+    /// Number of thread blocks that the thresholds allow.
     pub most_channels: u16,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u16,
-    /// Bytes that a channel moves at once.
+    /// Bytes per chunk of a channel.
     pub chunk: Bytes,
-    /// Times that the busiest channel goes round.
+    /// Number of loops of the busiest channel.
     pub loops: u64,
 }
 
-/// Most threads of a way (`src/graph/tuning.cc`): what NCCL logs as `Max NThreads`.
+/// Maximum number of threads of an algorithm and protocol (`src/graph/tuning.cc`), logged by NCCL as `Max NThreads`.
 #[must_use]
 pub fn most_threads(
     communicator: &Communicator,
@@ -43,7 +43,7 @@ pub fn most_threads(
     algo: Algo,
     proto: Proto,
 ) -> u32 {
-    // A PCIe 3 link, GB/s (PCI_BW, src/graph/topo.h).
+    // Bandwidth of a PCIe 3 link, GB/s (PCI_BW, src/graph/topo.h).
     const PCI: f64 = 12.0;
     let ring = &communicator.graphs.ring;
     let slow = ring.inside.gbps() * f64::from(ring.channels) <= PCI;
@@ -59,7 +59,7 @@ pub fn most_threads(
     }
 }
 
-/// Bytes that a thread must have for a further channel or further threads.
+/// Minimum bytes per thread that justify a further channel or further threads.
 fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
     let given = settings.thread_threshold(algo, proto);
     given.unwrap_or(match (algo, proto) {
@@ -70,7 +70,7 @@ fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
     })
 }
 
-/// How NCCL runs a call, once algorithm and protocol are chosen.
+/// Predicts the launch parameters of a call for a given algorithm and protocol.
 #[must_use]
 pub fn kernel(
     communicator: &Communicator,
@@ -83,8 +83,8 @@ pub fn kernel(
     kernel_on(communicator, version, settings, table, request, way, None)
 }
 
-/// The same where a tuner says on how many channels at most: that number takes the place of what the thresholds allow; threads stay
-/// what they are by those (`ncclGetAlgoInfo`).
+/// Variant of [`kernel`] with a maximum number of channels set by a tuner. It replaces the number that the thresholds
+/// allow; the number of threads still follows from the thresholds (`ncclGetAlgoInfo`).
 #[must_use]
 pub fn kernel_on(
     communicator: &Communicator,
@@ -112,7 +112,7 @@ pub fn kernel_on(
         }
     }
     if proto == Proto::Simple {
-        // Warps that wait while the others copy.
+        // Additional warps that wait while the others copy.
         threads += match algo {
             Algo::Ring => WARP,
             Algo::Tree => 4 * WARP,
@@ -141,7 +141,8 @@ pub fn kernel_on(
     }
 }
 
-/// How many of so many channels get work, where nothing else limits them (a tuner's number, say): by their traffic.
+/// Returns how many of `channels` channels receive work, by their traffic, without other limits (for example with a
+/// tuner's number).
 #[must_use]
 pub fn working_channels(
     communicator: &Communicator,
@@ -153,10 +154,10 @@ pub fn working_channels(
     Split::new(communicator, version, request, proto, channels).channels
 }
 
-/// How a call's bytes are dealt out to channels.
+/// Distribution of a call's bytes over channels.
 struct Split {
     channels: u16,
-    /// Bytes (of the call's size) of the channel with the most.
+    /// Bytes (of the call's size) on the channel with the most.
     most_bytes: u64,
 }
 
@@ -164,7 +165,7 @@ impl Split {
     fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, most_channels: u16) -> Self {
         let ranks = u64::from(communicator.ranks.max(1));
         let most = u64::from(most_channels.max(1));
-        // Bytes of a rank's own part, and what of them passes a channel.
+        // Bytes of a rank's own part, and bytes through a channel per byte of it.
         let (own, per_byte) = match request.function {
             Function::AllReduce => (request.bytes.0, 2),
             Function::AllGather | Function::ReduceScatter => (request.bytes.0.div_ceil(ranks), ranks),
@@ -181,16 +182,16 @@ impl Split {
     }
 }
 
-/// Grain of a channel's part.
+/// Granularity of a channel's part, bytes.
 const GRAIN: u64 = 16;
 
-/// Channels that get work, and the bytes of the one with the most: each as many, by 16.
+/// Number of channels that receive work, and bytes of the largest: equal parts in multiples of 16 bytes.
 fn evenly(own: u64, most: u64) -> (u64, u64) {
     let each = own.div_ceil(most).div_ceil(GRAIN).max(1) * GRAIN;
     (own.div_ceil(each).max(1), each)
 }
 
-/// Cells of 16 bytes; a channel's share of the traffic is 512 bytes or more.
+/// Variant of [`evenly`] with cells of 16 bytes and at least 512 bytes of traffic per channel.
 fn by_cells(own: u64, most: u64, per_byte: u64) -> (u64, u64) {
     const LEAST: u64 = 512;
     let share = (own.saturating_mul(per_byte) / most).max(LEAST);
@@ -202,7 +203,7 @@ fn by_cells(own: u64, most: u64, per_byte: u64) -> (u64, u64) {
     (channels, cells * GRAIN)
 }
 
-/// Cells of so much traffic as a channel has at least.
+/// Variant of [`evenly`] with cells of the minimum traffic of a channel.
 fn by_traffic(own: u64, most: u64, per_byte: u64, least: u64) -> (u64, u64) {
     let traffic = own.saturating_mul(per_byte).max(least);
     let per_channel = (traffic / most).div_ceil(GRAIN) * GRAIN;
@@ -214,8 +215,9 @@ fn by_traffic(own: u64, most: u64, per_byte: u64, least: u64) -> (u64, u64) {
     (channels, most_cells.saturating_mul(cell))
 }
 
-/// The first channel gets `first` cells, those between `each`, the last what is left: cells of the one with the most, and channels.
-/// Where they would be more than there are, all but the first share what it leaves, the last with the rest of the division.
+/// Number of cells of the largest channel, and number of channels. The first channel has `first` cells, the following
+/// ones `each`, the last the remainder. If this needs more than `most` channels, all but the first share the remaining
+/// cells equally, and the last also has the rest of the division.
 fn deal(cells: u64, most: u64, first: u64, each: u64) -> (u64, u64) {
     let left = cells - first;
     let lead = u64::from(first > 0);
@@ -239,12 +241,12 @@ struct Chunking<'a> {
 }
 
 impl Chunking<'_> {
-    /// Bytes that one channel moves at once, when it has `bytes` of the call's size.
+    /// Chunk size of a channel with `bytes` of the call's size.
     fn chunk(&self, bytes: u64) -> u64 {
         let slot = self.settings.buffer(self.proto).0 / SLOTS;
         let most = match (self.algo, self.proto) {
             (Algo::Ring, Proto::Simple) if self.is_chain() => slot,
-            // Four slots a chunk, two a slice (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
+            // Four slots per chunk, two per slice (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
             (Algo::Ring, Proto::Simple) => 4 * slot,
             // Half of a line is flags.
             (_, Proto::Ll) => slot / 2,
@@ -300,7 +302,7 @@ impl Chunking<'_> {
         halved(chunk, 32 << 10, |chunk| few(chunk, 16.0))
     }
 
-    /// Chunks of a channel's round: a ring deals one to every rank, switches one to every head.
+    /// Chunks per loop of a channel: one per rank in a ring, one per head with NVLS.
     fn chunks_per_loop(&self) -> u64 {
         match self.algo {
             Algo::Ring if !self.is_chain() => u64::from(self.communicator.ranks),
@@ -319,7 +321,7 @@ fn halved(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     chunk
 }
 
-/// Lowers a chunk to each limit whose number of rounds the bytes do not fill.
+/// Lowers a chunk to each limit whose number of rounds is not filled by the bytes.
 fn lowered(chunk: u64, bytes: u64, heads: u64, limits: &[(u64, u64)]) -> u64 {
     limits.iter().fold(
         chunk,

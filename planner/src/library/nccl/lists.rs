@@ -1,12 +1,12 @@
-//! The grammar of NCCL_ALGO and NCCL_PROTO since 2.24: `[list];function:list;…`, a list being names separated by
-//! commas, a leading `^` what is left out. Only the first entry may lack a function. Case does not matter.
+//! Grammar of NCCL_ALGO and NCCL_PROTO since 2.24: `[list];function:list;…`. A list consists of names separated by
+//! commas; a leading `^` excludes them. Only the first entry may lack a function. Case does not matter.
 //!
-//! As `parseList` in NCCL 2.30.7 `src/graph/tuning.cc` reads it: a word that is no name is an error, and nothing falls
-//! back to rings.
+//! The grammar follows `parseList` in NCCL 2.30.7 `src/graph/tuning.cc`: an unknown name is an error, without a
+//! fallback to rings.
 
 use super::index::Function;
 
-/// What a variable says: for each function, which names are allowed; nothing where it does not speak of it.
+/// Value of a variable: names allowed for each function; `None` for functions that it does not mention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lists<T> {
     by_function: [Option<Vec<T>>; 5],
@@ -18,18 +18,18 @@ impl<T> Default for Lists<T> {
     }
 }
 
-/// Why a variable cannot be read.
+/// Error in the value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// No such name.
+    /// Unknown name.
     #[error("`{word}` is unknown; expected one of {}", .expected.join(", "))]
     Name {
         /// The word.
         word: String,
-        /// The names.
+        /// The valid names.
         expected: Vec<&'static str>,
     },
-    /// No such function.
+    /// Unknown function.
     #[error("`{0}` is no function; expected Broadcast, Reduce, AllGather, ReduceScatter or AllReduce")]
     Function(String),
     /// An entry other than the first without a function.
@@ -38,10 +38,10 @@ pub enum ListError {
 }
 
 impl<T: Copy + PartialEq> Lists<T> {
-    /// Reads the value of a variable.
+    /// Parses the value of a variable.
     ///
     /// # Errors
-    /// [`ListError`].
+    /// Returns [`ListError`] for an unknown name or function, or if an entry other than the first has no function.
     pub fn parse(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Self, ListError> {
         let mut lists = Self::default();
         for (place, entry) in text.split(';').map(str::trim).enumerate() {
@@ -65,13 +65,13 @@ impl<T: Copy + PartialEq> Lists<T> {
         Ok(lists)
     }
 
-    /// Whether a name is allowed for a function.
+    /// Returns true if a name is allowed for a function.
     #[must_use]
     pub fn allows(&self, function: Function, one: T) -> bool {
         self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&one))
     }
 
-    /// Whether anything is said of a function.
+    /// Returns true if the variable mentions a function.
     #[must_use]
     pub fn speaks_of(&self, function: Function) -> bool {
         self.by_function[function as usize].is_some()
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_entry_holds_for_all_functions_and_later_ones_for_theirs() {
+    fn first_entry_applies_to_all_functions_and_later_entries_to_one() {
         let lists = algos("ring;allreduce:Tree,nvls").unwrap();
         assert!(lists.allows(Function::AllGather, Algo::Ring) && !lists.allows(Function::AllGather, Algo::Nvls));
         assert!(lists.allows(Function::AllReduce, Algo::Nvls) && !lists.allows(Function::AllReduce, Algo::Ring));
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_leaves_out() {
+    fn caret_excludes_names() {
         let lists = Lists::parse("^LL128;AllReduce:LL128", &Proto::ALL, Proto::name).unwrap();
         assert!(!lists.allows(Function::Reduce, Proto::Ll128) && lists.allows(Function::Reduce, Proto::Ll));
         assert!(lists.allows(Function::AllReduce, Proto::Ll128) && !lists.allows(Function::AllReduce, Proto::Ll));
     }
 
     #[test]
-    fn what_nccl_refuses_is_refused() {
+    fn invalid_lists_are_rejected() {
         for wrong in ["rings", "Ring,", "Ring;Tree", "all_reduce:Ring", "^", ":Ring"] {
             assert!(algos(wrong).is_err(), "{wrong}");
         }

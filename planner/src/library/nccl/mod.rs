@@ -1,8 +1,8 @@
-//! NCCL's selection: which algorithm, protocol, channels, threads and chunk it takes, by version.
+//! Prediction of NCCL's algorithm, protocol, channels, threads and chunk, by version.
 //!
-//! The facts are those of NCCL's source (files named in each module), checked against tables and choices that NCCL itself
-//! logged (tests/tests/nccl.rs). What it decides from is in [`Communicator`], what it expects of each way in [`Table`],
-//! and what it takes is the least of those ([`pick`]).
+//! The rules are those of NCCL's source (files are named in each module), checked against tables and choices that NCCL
+//! logged (tests/tests/nccl.rs). The inputs of a decision are in [`Communicator`], the estimates of each algorithm and
+//! protocol in [`Table`], and the choice with the minimum expected time is made by [`pick`].
 
 mod communicator;
 mod constants;

@@ -1,8 +1,9 @@
-//! Sends and receives, and the collectives that NCCL makes of them: channels a peer, and when they are LL.
+//! Sends and receives, and the collectives composed of them: channels per peer, and the choice of LL.
 //!
 //! NCCL 2.30.7 `src/graph/paths.cc` (`ncclTopoComputeP2pChannels`), `src/enqueue.cc` (`scheduleP2pTasksToPlan`,
-//! `addP2pToPlan`). Peers are visited in rounds, eight at a time; all of them share the thread blocks. Up to 2.28 the protocol is
-//! chosen before the parts are, by what all channels of a peer would carry: on eight GPUs sends of 512 KiB are LL still.
+//! `addP2pToPlan`). Peers are visited in rounds of eight; all of them share the thread blocks. Up to 2.28 the protocol
+//! is chosen before the number of parts, by the capacity of all channels of a peer: on eight GPUs, sends of 512 KiB
+//! still use LL.
 
 use fabricast_topologies::Bytes;
 
@@ -11,29 +12,29 @@ use super::index::Proto;
 use super::settings::{Farthest, Settings};
 use super::version::{SendParts, Version};
 
-/// Bytes a channel up to which sends are LL (NCCL_P2P_LL_THRESHOLD).
+/// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
 const LL_BYTES: u64 = 16 << 10;
 /// Slots of a connection's buffer (NCCL_STEPS).
 const STEPS: u64 = 8;
-/// Bandwidth of the network that a channel of sends drives (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
+/// Network bandwidth per channel of sends (NCCL_P2P_PER_CHANNEL_NET_BW), GB/s.
 const NET_GBPS: f64 = 14.0;
-/// Chunks, by [`Farthest`] (`ncclParamP2pNvlChunkSize` and the like).
+/// Chunk sizes, by [`Farthest`] (`ncclParamP2pNvlChunkSize` and similar).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
-/// How sends run.
+/// Launch parameters of sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct P2p {
     /// Protocol.
     pub proto: Proto,
-    /// Channels of each peer.
+    /// Channels per peer.
     pub per_peer: u16,
-    /// Thread blocks of all peers together.
+    /// Thread blocks over all peers.
     pub channels: u16,
-    /// Bytes moved at once.
+    /// Bytes per chunk.
     pub chunk: Bytes,
 }
 
-/// Sends of so many bytes to each of so many peers at once.
+/// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
 #[must_use]
 pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
     let (all, most) = channels(communicator, settings);
@@ -78,7 +79,7 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
     P2p { proto, per_peer, channels, chunk: Bytes(chunk.max(1)) }
 }
 
-/// Into how many pieces a step is cut on its way through a network.
+/// Number of pieces into which a step is divided for the network.
 fn in_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
     match proto {
         Proto::Simple if bytes.0 < step => 4,
@@ -87,12 +88,12 @@ fn in_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
     }
 }
 
-/// Bytes of a step's buffer for each of data.
+/// Buffer bytes per byte of data.
 fn lines(proto: Proto) -> u64 {
     if proto == Proto::Ll { 2 } else { 1 }
 }
 
-/// Channels of a peer where each of them is to have some of its own.
+/// Number of channels per peer if each peer is to have channels of its own.
 fn fewest(communicator: &Communicator, (all, most): (u16, u16)) -> u16 {
     let mut fewest = most;
     while u32::from(fewest) * communicator.ranks > u32::from(all) && fewest > 1 {
@@ -101,7 +102,7 @@ fn fewest(communicator: &Communicator, (all, most): (u16, u16)) -> u16 {
     fewest
 }
 
-/// Channels in all, and of a peer: powers of two.
+/// Total number of channels and number per peer, both powers of two.
 fn channels(communicator: &Communicator, settings: &Settings) -> (u16, u16) {
     let most = settings.most_p2p_channels.unwrap_or(MAX_CHANNELS);
     let least = settings.fewest_p2p_channels.unwrap_or(1);

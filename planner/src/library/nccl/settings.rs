@@ -1,7 +1,7 @@
-//! Settings of NCCL that change its choices, as environment variables name them.
+//! NCCL settings that change its choices, by the names of their environment variables.
 //!
-//! `NCCL_ALGO` and `NCCL_PROTO` have a grammar of their own ([`super::lists`]). A variable that is not known here is
-//! reported, not ignored: it may change the choice.
+//! `NCCL_ALGO` and `NCCL_PROTO` have a grammar of their own ([`super::lists`]). An unknown variable is reported instead
+//! of ignored, because it may change the choice.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -9,125 +9,125 @@ use super::communicator::{MAX_CHANNELS, NvlsShape};
 use super::index::{Algo, Function, Proto};
 use super::lists::{ListError, Lists};
 
-/// Whether NVLS is allowed.
+/// Use of NVLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NvlsSetting {
-    /// Where the fabric has it.
+    /// Used if the fabric supports it.
     #[default]
     Auto,
-    /// Never (NCCL_NVLS_ENABLE=0).
+    /// Not used (NCCL_NVLS_ENABLE=0).
     Off,
 }
 
-/// Whether PAT is allowed.
+/// Use of PAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PatSetting {
-    /// With one rank a node (NCCL_PAT_ENABLE=2).
+    /// Used with one rank per node (NCCL_PAT_ENABLE=2).
     #[default]
     Auto,
-    /// Always.
+    /// Always used.
     On,
-    /// Never.
+    /// Not used.
     Off,
 }
 
-/// What a user may set.
+/// User settings of NCCL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Algorithms by function; what is not listed is excluded.
+    /// Allowed algorithms by function; algorithms that are not listed are excluded.
     pub algorithms: Lists<Algo>,
-    /// Protocols by function.
+    /// Allowed protocols by function.
     pub protocols: Lists<Proto>,
-    /// Fewest channels (NCCL_MIN_CTAS, NCCL_MIN_NCHANNELS).
+    /// Minimum number of channels (NCCL_MIN_CTAS, NCCL_MIN_NCHANNELS).
     pub fewest_channels: Option<u16>,
-    /// Most channels (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS).
+    /// Maximum number of channels (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS).
     pub most_channels: Option<u16>,
-    /// Fewest channels of sends and receives (NCCL_MIN_P2P_NCHANNELS).
+    /// Minimum number of channels of sends and receives (NCCL_MIN_P2P_NCHANNELS).
     pub fewest_p2p_channels: Option<u16>,
-    /// Most channels of sends and receives (NCCL_MAX_P2P_NCHANNELS).
+    /// Maximum number of channels of sends and receives (NCCL_MAX_P2P_NCHANNELS).
     pub most_p2p_channels: Option<u16>,
-    /// NVLS (NCCL_NVLS_ENABLE).
+    /// Use of NVLS (NCCL_NVLS_ENABLE).
     pub nvls: NvlsSetting,
     /// Channels of NVLS (NCCL_NVLS_NCHANNELS).
     pub nvls_channels: Option<u16>,
     /// Chunk of NVLS (NCCL_NVLS_CHUNKSIZE).
     pub nvls_chunk: Option<Bytes>,
-    /// Largest chunk of NVLSTree (NCCL_NVLSTREE_MAX_CHUNKSIZE).
+    /// Maximum chunk of NVLSTree (NCCL_NVLSTREE_MAX_CHUNKSIZE).
     pub nvls_tree_chunk: Option<Bytes>,
-    /// PAT (NCCL_PAT_ENABLE).
+    /// Use of PAT (NCCL_PAT_ENABLE).
     pub pat: PatSetting,
-    /// Threads in Simple and LL (NCCL_NTHREADS).
+    /// Threads with Simple and LL (NCCL_NTHREADS).
     pub threads: Option<u32>,
-    /// Threads in LL128 (NCCL_LL128_NTHREADS).
+    /// Threads with LL128 (NCCL_LL128_NTHREADS).
     pub ll128_threads: Option<u32>,
-    /// Bytes a thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
+    /// Bytes per thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
     pub thresholds: [Option<u64>; 6],
-    /// Buffers by protocol (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
+    /// Buffer sizes by protocol (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
     pub buffers: [Option<Bytes>; 3],
-    /// What handing a message to the network takes (NCCL_NET_OVERHEAD).
+    /// Overhead of posting a message to the network (NCCL_NET_OVERHEAD).
     pub net_overhead: Option<Picos>,
-    /// Bytes a channel below which sends are LL (NCCL_P2P_LL_THRESHOLD).
+    /// Bytes per channel up to which sends use LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
-    /// Chunks of sends, by [`Farthest`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
+    /// Chunk sizes of sends, by [`Farthest`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE).
     pub p2p_chunks: [Option<Bytes>; 3],
-    /// Symmetric kernels off (NCCL_WIN_ENABLE=0).
+    /// Use of registered windows by symmetric kernels (NCCL_WIN_ENABLE).
     pub windows: Windows,
 }
 
-/// What is farthest between two GPUs that send to each other.
+/// Most distant kind of connection between GPUs that send to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farthest {
-    /// NVLinks.
+    /// NVLink.
     Nvlink,
     /// PCIe.
     Pcie,
-    /// A network.
+    /// Network.
     Network,
 }
 
-/// Whether registered windows are used.
+/// Use of registered windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {
-    /// They are.
+    /// Used.
     #[default]
     On,
-    /// They are not.
+    /// Not used.
     Off,
 }
 
-/// Why settings cannot be read.
+/// Error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// A word without `=`.
     #[error("`{0}` is not a setting: expected NAME=VALUE, as in NCCL_MIN_CTAS=24")]
     NotASetting(String),
-    /// A value that the setting does not take.
+    /// An invalid value of a setting.
     #[error("{name}={value}: expected {expected}")]
     Value {
-        /// The setting.
+        /// Name of the setting.
         name: String,
-        /// What stands there.
+        /// The invalid value.
         value: String,
-        /// What may stand there.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// A list of algorithms or protocols.
+    /// An invalid list of algorithms or protocols.
     #[error("{name}: {source}")]
     List {
-        /// The setting.
+        /// Name of the setting.
         name: String,
-        /// What is wrong with it.
+        /// Error in the list.
         source: ListError,
     },
 }
 
 impl Settings {
-    /// Reads `NAME=VALUE` words, separated by spaces; values may stand in quotes.
+    /// Parses `NAME=VALUE` words separated by spaces; values may be quoted.
     ///
-    /// Returns the settings and the names that are not known to change a choice, or not modelled.
+    /// Returns the settings, and the names that are unknown or not modelled.
     ///
     /// # Errors
-    /// [`SettingError`], for a known name with a value that it does not take.
+    /// Returns [`SettingError`] for a known name with an invalid value, or for a word without `=`.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), SettingError> {
         let (mut settings, mut unknown) = (Self::default(), Vec::new());
         for word in words(text) {
@@ -139,7 +139,7 @@ impl Settings {
         Ok((settings, unknown))
     }
 
-    /// Sets one; false where the name is not known.
+    /// Sets one variable; returns false if the name is not known.
     fn set(&mut self, name: &str, value: &str) -> Result<bool, SettingError> {
         let wrong = |expected| SettingError::Value { name: name.to_owned(), value: value.to_owned(), expected };
         let number = || value.parse::<u64>().map_err(|_| wrong("a whole number"));
@@ -199,7 +199,7 @@ impl Settings {
                 }
                 for (place, text) in self.thresholds.iter_mut().zip(given) {
                     let bytes: i64 = text.parse().map_err(|_| wrong(expected))?;
-                    // −2 keeps NCCL's own.
+                    // A value of −2 selects NCCL's default.
                     *place = u64::try_from(bytes).ok();
                 }
             }
@@ -208,19 +208,19 @@ impl Settings {
         Ok(true)
     }
 
-    /// Whether NCCL_ALGO and NCCL_PROTO leave a way.
+    /// Returns true if NCCL_ALGO and NCCL_PROTO allow an algorithm and protocol.
     #[must_use]
     pub fn allows(&self, function: Function, algo: Algo, proto: Proto) -> bool {
         self.algorithms.allows(function, algo) && self.protocols.allows(function, proto)
     }
 
-    /// Whether NCCL_ALGO or NCCL_PROTO says anything of a function.
+    /// Returns true if NCCL_ALGO or NCCL_PROTO mentions a function.
     #[must_use]
     pub fn names(&self, function: Function) -> bool {
         self.algorithms.speaks_of(function) || self.protocols.speaks_of(function)
     }
 
-    /// Whether NCCL_PROTO says anything of a function.
+    /// Returns true if NCCL_PROTO mentions a function.
     #[must_use]
     pub fn names_protocols(&self, function: Function) -> bool {
         self.protocols.speaks_of(function)
@@ -244,12 +244,12 @@ impl Settings {
         channels.min(self.most_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
     }
 
-    /// A multiple of a warp from 64 to 512.
+    /// Threads with Simple and LL, a multiple of a warp from 64 to 512.
     pub(super) fn threads(&self, usual: u32) -> u32 {
         bounded(self.threads, 64, 512, usual)
     }
 
-    /// A multiple of a warp from 160 to `most`.
+    /// Threads with LL128, a multiple of a warp from a quarter of `most` to `most`.
     pub(super) fn ll128_threads(&self, most: u32) -> u32 {
         bounded(self.ll128_threads, most / 4, most, most)
     }
@@ -262,8 +262,8 @@ impl Settings {
         }
     }
 
-    /// Bytes of a connection's buffer: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640 × 120 × 8 B × 8, Simple
-    /// 4 MiB (`src/init.cc`, `src/include/device.h`).
+    /// Bytes of a connection's buffer: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640 × 120 × 8 B × 8, Simple 4
+    /// MiB (`src/init.cc`, `src/include/device.h`).
     pub(super) fn buffer(&self, proto: Proto) -> Bytes {
         let usual = match proto {
             Proto::Ll => 524_288,
@@ -274,8 +274,8 @@ impl Settings {
     }
 }
 
-/// What NCCL makes of a number of threads: out of bounds is brought to the nearest bound, no multiple of a warp to the
-/// upper one.
+/// NCCL's interpretation of a number of threads: a value out of bounds is clamped, and one that is not a multiple of a
+/// warp becomes the upper bound.
 fn bounded(given: Option<u32>, least: u32, most: u32, usual: u32) -> u32 {
     match given {
         None | Some(0) => usual,
@@ -284,7 +284,7 @@ fn bounded(given: Option<u32>, least: u32, most: u32, usual: u32) -> u32 {
     }
 }
 
-/// Words separated by spaces, of which quoted ones hold spaces.
+/// Words separated by spaces; quoted parts may contain spaces.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in text.chars() {
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_settings_are_read_and_others_named() {
+    fn known_settings_are_parsed_and_others_reported() {
         let (settings, unknown) = Settings::parse(
             "NCCL_MIN_CTAS=24 NCCL_ALGO=\"Ring;AllReduce:Tree,NVLS\" NCCL_DEBUG=INFO NCCL_NVLS_ENABLE=0",
         )
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_keep_what_is_minus_two() {
+    fn threshold_of_minus_two_keeps_the_default() {
         let (settings, _) = Settings::parse("NCCL_THREAD_THRESHOLDS='16 -2 128'").unwrap();
         assert_eq!(settings.thresholds, [Some(16), None, Some(128), None, None, None]);
     }
 
     #[test]
-    fn wrong_values_say_what_was_expected() {
+    fn invalid_values_are_rejected() {
         for wrong in ["NCCL_MIN_CTAS", "NCCL_MIN_CTAS=0", "NCCL_MAX_CTAS=x", "NCCL_NVLS_ENABLE=3", "NCCL_ALGO=rings"] {
             assert!(Settings::parse(wrong).is_err(), "{wrong}");
         }

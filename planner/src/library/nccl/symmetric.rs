@@ -1,7 +1,7 @@
-//! Symmetric kernels: what NCCL runs where buffers are registered in symmetric windows, and its model of them.
+//! Symmetric kernels, which NCCL runs on buffers registered in symmetric windows, and NCCL's model of them.
 //!
-//! NCCL 2.30.7 `src/sym_kernels.cc`. Its estimates rank kernels; they are no predictions (the model passes what links
-//! carry). Kernels over several nodes (GIN) and those with TMA are off by default and not modelled.
+//! NCCL 2.30.7 `src/sym_kernels.cc`. Its estimates rank kernels and are not predictions (they exceed the capacity of
+//! links). Kernels over several nodes (GIN) and those with TMA are off by default and not modelled.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 use fabricast_topologies::Picos;
@@ -11,16 +11,16 @@ use super::index::Function;
 use super::settings::{Settings, Windows};
 use super::time::Request;
 
-/// A symmetric kernel.
+/// Symmetric kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymmetricKernel {
-    /// AllReduce in one shot: all gather by LL, each adds (`AGxLL_R`).
+    /// AllReduce in one phase: all-gather by LL, then local reduction (`AGxLL_R`).
     OneShot,
-    /// The same with multicast stores (`AGxLLMC_R`).
+    /// One-phase AllReduce with multicast stores (`AGxLLMC_R`).
     OneShotMulticast,
-    /// AllReduce in two: loads and adds, then stores (`RSxLD_AGxST`).
+    /// AllReduce in two phases: loads with reduction, then stores (`RSxLD_AGxST`).
     TwoShot,
-    /// The same through the switches (`RSxLDMC_AGxSTMC`).
+    /// Two-phase AllReduce through the switches (`RSxLDMC_AGxSTMC`).
     TwoShotMulticast,
     /// AllGather or ReduceScatter by LL.
     Ll,
@@ -28,31 +28,31 @@ pub enum SymmetricKernel {
     LlMulticast,
     /// AllGather by stores, ReduceScatter by loads.
     Plain,
-    /// The same through the switches.
+    /// AllGather by multicast stores, ReduceScatter by reducing loads through the switches.
     Multicast,
 }
 
-/// What NCCL takes among symmetric kernels.
+/// NCCL's choice among symmetric kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymmetricPick {
     /// The kernel.
     pub kernel: SymmetricKernel,
-    /// Thread blocks.
+    /// Number of thread blocks.
     pub blocks: u16,
     /// Expected time.
     pub time: Picos,
 }
 
-/// Threads of a block.
+/// Threads per block.
 pub const SYMMETRIC_THREADS: u16 = 512;
 
-/// A GB/s of the model in bytes a µs: 2³⁰ ÷ 10⁶.
+/// The model's GB/s in bytes per µs: 2³⁰ ÷ 10⁶.
 const RATE: f64 = 1.073_741_824e3;
 
 use SymmetricKernel as K;
 
 impl SymmetricKernel {
-    /// NCCL's name: `AllReduce_AGxLL_R`.
+    /// Returns NCCL's name: `AllReduce_AGxLL_R`.
     #[must_use]
     pub fn name(self, function: Function) -> String {
         let reduces = function == Function::ReduceScatter;
@@ -80,7 +80,7 @@ impl SymmetricKernel {
         }
     }
 
-    /// Whether the switches copy or add for it.
+    /// Returns true if the switches multicast or reduce for it.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         matches!(self, K::OneShotMulticast | K::TwoShotMulticast | K::LlMulticast | K::Multicast)
@@ -91,7 +91,7 @@ impl SymmetricKernel {
     }
 }
 
-/// The symmetric kernel of least score; `None` where NCCL falls back to its other kernels.
+/// Predicts the symmetric kernel with the minimum score; `None` if NCCL falls back to its other kernels.
 #[must_use]
 pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Request) -> Option<SymmetricPick> {
     let one_team = communicator.nodes == 1 && communicator.nvlinks > 0 && communicator.ranks > 1;
@@ -116,7 +116,7 @@ pub fn symmetric(communicator: &Communicator, settings: &Settings, request: &Req
     best.map(|(_, pick)| pick)
 }
 
-/// What the kernels add: sums of floats of 32 bits and fewer.
+/// Returns true if the kernels support the reduction: sums of floats of at most 32 bits.
 fn adds(request: &Request) -> bool {
     use DataType::{Bf16, F8e4m3, F8e5m2, F16, F32};
     let floats = matches!(request.dtype, F32 | F16 | Bf16 | F8e4m3 | F8e5m2);
@@ -125,11 +125,11 @@ fn adds(request: &Request) -> bool {
 
 struct Model {
     base: f64,
-    /// Bytes that pass a rank's port.
+    /// Bytes through a rank's port.
     bus: f64,
-    /// Bytes a µs of a block.
+    /// Bytes per µs of a block.
     block: f64,
-    /// How wide the bend to the peak is: the rate of a block that copies plainly.
+    /// Width of the transition to the peak, equal to the rate of a block that only copies.
     softness: f64,
     peak: f64,
     most_blocks: u16,
@@ -141,7 +141,7 @@ impl Model {
         let blackwell = communicator.capability.0 >= 100;
         let sums = request.function == Function::AllReduce;
         let gathers = request.function == Function::AllGather;
-        // Of the whole for AllReduce, of a rank's part otherwise.
+        // Whole buffer for AllReduce, a rank's part otherwise.
         let bytes = request.bytes.0 as f64 / if sums { 1.0 } else { ranks };
         let team = (if blackwell { 32.0 } else { 16.0 } / ranks).ceil().clamp(1.0, 64.0) as u16;
         let (bus, rate, most_blocks) = match kernel {
@@ -180,7 +180,7 @@ impl Model {
         self.base + soft_plus(self.bus / bandwidth - 1.0)
     }
 
-    /// The fewest blocks within 2.5 % of the time of the most.
+    /// Minimum number of blocks whose time is within 2.5 % of that with the maximum number.
     fn least_blocks(&self, settings: &Settings) -> (u16, f64) {
         let fewest = settings.fewest_channels.unwrap_or(1).min(self.most_blocks);
         let limit = 1.025 * self.time(self.most_blocks);
@@ -190,7 +190,7 @@ impl Model {
     }
 }
 
-/// c − s ln(1 + (e^(c/s) − 1) e^(−x/s)): x while it is small, c at most.
+/// c − s ln(1 + (e^(c/s) − 1) e^(−x/s)): approximately x for small x, and at most c.
 fn soft_minimum(x: f64, c: f64, s: f64) -> f64 {
     // ln(1 + (e^a − 1) e^−b), without overflow.
     let (a, b) = (c / s, x / s);

@@ -1,8 +1,8 @@
-//! NCCL's own estimate of every way to do a collective: a latency and a bandwidth each, or why there is none.
+//! NCCL's own estimates of every algorithm and protocol: latency and bandwidth, or the reason why it is not available.
 //!
-//! Formulas of NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoTuneModel`), with what other versions do instead
-//! ([`super::version`]). Reduction in the network (CollNet) is not modelled: NCCL uses it with a network plugin that
-//! offers it only; its cells have the latencies that NCCL prints and no bandwidth.
+//! Formulas of NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoTuneModel`), with the differences of other versions
+//! ([`super::version`]). In-network reduction (CollNet) is not modelled, because it requires a network plugin that
+//! supports it; its cells have the latencies that NCCL prints and no bandwidth.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
@@ -16,28 +16,28 @@ use super::version::{
     ChainHop, ChannelSpeed, Crossings, Ll128Gpus, Ll128Test, LoneRanks, NvlsSpeed, Pat, RingLl, Rules, Version,
 };
 
-/// Why NCCL never takes a way.
+/// Reason why NCCL never uses an algorithm and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Absent {
     /// The function has no such algorithm, or the algorithm no such protocol.
     #[error("NCCL has no such kernel")]
     NoKernel,
-    /// No reduction in the network.
+    /// No in-network reduction.
     #[error("needs a network that reduces (CollNet)")]
     NoCollNet,
     /// No NVLS.
     #[error("needs NVSwitches that reduce and multicast")]
     NoNvls,
-    /// NVLSTree joins nodes, and NVLS alone does not.
+    /// NVLSTree needs several nodes, and NVLS a single one.
     #[error("the switches of one node reach its GPUs only")]
     WrongNodes,
-    /// PAT is for one rank a node.
+    /// PAT needs one rank per node.
     #[error("PAT is taken with one rank a node only")]
     PatNeedsLoneRanks,
-    /// LL128 needs stores of 128 bytes to arrive whole.
+    /// LL128 needs stores of 128 bytes to arrive atomically.
     #[error("LL128 is not safe over these paths or GPUs")]
     UnsafeLl128,
-    /// NCCL_ALGO or NCCL_PROTO excludes it.
+    /// Excluded by NCCL_ALGO or NCCL_PROTO.
     #[error("excluded by NCCL_ALGO or NCCL_PROTO")]
     Excluded,
     /// The search found too few channels.
@@ -45,25 +45,25 @@ pub enum Absent {
     TooFewChannels,
 }
 
-/// One way: what it takes before the first byte, and how fast bytes go then.
+/// Estimate of one algorithm and protocol for a function: latency and bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Time of a call that moves nothing.
+    /// Base latency of a call.
     pub latency: Picos,
-    /// Bytes of the call (nccl-tests' size) a second; 0 where the way is never taken.
+    /// Bytes of the call (nccl-tests' size) per second; 0 if the cell is never used.
     pub bandwidth: Bandwidth,
-    /// Whether it is ever taken.
+    /// `Ok` if NCCL can use the cell.
     pub taken: Result<(), Absent>,
 }
 
-/// All ways of a communicator.
+/// Estimates of all functions, algorithms and protocols of a communicator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     cells: [[[Cell; 3]; 7]; 5],
 }
 
 impl Table {
-    /// What a version says of a communicator.
+    /// Computes the estimates of a version for a communicator.
     #[must_use]
     pub fn new(communicator: &Communicator, version: Version, settings: &Settings) -> Self {
         let model = Model::new(communicator, version, settings);
@@ -72,22 +72,22 @@ impl Table {
         Self { cells }
     }
 
-    /// One way.
+    /// Returns the estimate of one function, algorithm and protocol.
     #[must_use]
     pub fn cell(&self, function: Function, algo: Algo, proto: Proto) -> &Cell {
         &self.cells[function as usize][algo as usize][proto as usize]
     }
 }
 
-/// Which ways a communicator has, without what they take: 105 bits.
+/// Availability of the cells of a communicator, without their estimates: 105 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cells(u128);
 
 impl Cells {
-    /// Any.
+    /// All cells.
     pub const ALL: Self = Self(u128::MAX);
 
-    /// Those of a table.
+    /// Returns the available cells of a table.
     #[must_use]
     pub fn of(table: &Table) -> Self {
         let all = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
@@ -96,7 +96,7 @@ impl Cells {
         Self(taken.fold(0, |bits, way| bits | 1 << bit(way)))
     }
 
-    /// Whether there is such a way.
+    /// Returns true if a cell is available.
     #[must_use]
     pub fn has(self, function: Function, algo: Algo, proto: Proto) -> bool {
         self.0 >> bit((function, algo, proto)) & 1 == 1
@@ -152,7 +152,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Steps one after the other.
+    /// Number of sequential steps.
     fn steps(&self, function: Function) -> f64 {
         let ranks = f64::from(self.of.ranks);
         match function {
@@ -162,7 +162,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// GB/s of the call's bytes.
+    /// Bandwidth of the call's bytes, GB/s.
     fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Absent> {
         let graph = self.graph(algo)?;
         let channels = f64::from(graph.channels);
@@ -177,11 +177,11 @@ impl<'a> Model<'a> {
             (Algo::Pat, _) => 0.75 * bus,
             _ => bus,
         };
-        // From what passes a link to the call's bytes.
+        // Converts bytes through a link to the call's bytes.
         let turned = match (algo, self.rules.nvls_speed) {
             (Algo::Ring, _) => f64::from(self.of.ranks) / self.steps(function),
             (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::FiveSixths) => 5.0 / 6.0,
-            // What is neither ring nor AllReduce is left out.
+            // Only rings and AllReduce are converted.
             _ if function.is_blockwise() => 1.0,
             (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::ByGeneration) => f64::from(self.of.ranks) / self.steps(function),
             (Algo::Nvls | Algo::NvlsTree, _) => 5.0 / 6.0,
@@ -190,7 +190,7 @@ impl<'a> Model<'a> {
         Ok(bus * turned)
     }
 
-    /// GB/s that a channel has at most.
+    /// Maximum bandwidth of a channel, GB/s.
     fn limit(&self, algo: Algo, proto: Proto) -> f64 {
         self.rules.constants.channel(algo, proto, self.generation, self.scale)
     }
@@ -204,7 +204,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What rings of LL128 reach of the wire.
+    /// Fraction of the wire rate that rings with LL128 achieve.
     fn ring_line(&self) -> f64 {
         match self.rules.lone_ranks {
             LoneRanks::ReachLess if self.of.ranks_per_node() < 2.0 => 0.7,
@@ -238,7 +238,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The switch adds and copies: what a GPU sends comes back once, for AllReduce in both directions at once.
+    /// Bandwidth through the switches: a GPU's data returns once, for AllReduce in both directions concurrently.
     fn switched(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
         let channels = f64::from(graph.channels);
         let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
@@ -268,7 +268,7 @@ impl<'a> Model<'a> {
         if self.of.has_plain_trees() { 0.85 * bus } else { bus }
     }
 
-    /// One node: by the GPUs; several: by the CPUs, whose memory the flags pass.
+    /// Maximum bandwidth of LL: on one node by the GPUs, on several by the CPUs, whose memory the flags pass through.
     fn ll_limit(&self) -> f64 {
         let row = match (self.of.nodes, self.of.cpu) {
             (0 | 1, _) => self.generation,
@@ -278,7 +278,7 @@ impl<'a> Model<'a> {
         self.rules.constants.ll(row, self.scale)
     }
 
-    /// µs.
+    /// Latency, µs.
     fn latency(&self, function: Function, algo: Algo, proto: Proto) -> f64 {
         let base = self.rules.constants.base(algo, proto);
         let graph = self.graph(algo).ok();
@@ -314,7 +314,7 @@ impl<'a> Model<'a> {
     }
 
     fn inside_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
-        // On POWER, trees in Simple are as near as rings.
+        // On POWER, tree hops with Simple have the latency of ring hops.
         if self.of.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple) {
             return self.rules.constants.hop(Hardware::Pci, Algo::Ring, Proto::Simple);
         }
@@ -329,11 +329,11 @@ impl<'a> Model<'a> {
             _ => self.rules.constants.hop(Hardware::Net, algo, proto),
         };
         let said = graph.map_or(0.0, |graph| graph.net_latency.us());
-        // Simple pays it twice: the second for the read that flushes what the NIC wrote (NVIDIA/nccl issue 2274).
+        // Simple adds it twice: the second is for the read that flushes the NIC's writes (NVIDIA/nccl issue 2274).
         net + said * if proto == Proto::Simple { 2.0 } else { 1.0 }
     }
 
-    /// Broadcast and Reduce: a chain, of which the model counts one hop if all channels are alike.
+    /// Latency of Broadcast and Reduce along a chain, which the model counts as one hop if all channels are equal.
     fn chain_latency(&self, hardware: Hardware, proto: Proto, base: f64) -> f64 {
         let hardware = match self.rules.chain_hop {
             ChainHop::Slowest if self.of.nodes > 1 => Hardware::Net,
@@ -348,7 +348,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What it takes to hand a message to the network, µs: NCCL_NET_OVERHEAD, or by the CPU; three times in Simple.
+    /// Overhead of posting a message to the network, µs: NCCL_NET_OVERHEAD, or by the CPU; three times for Simple.
     fn post(&self, proto: Proto) -> f64 {
         let usual = if self.of.cpu == Cpu::Amd { 2.0 } else { 1.0 };
         let once = self.settings.net_overhead.map_or(usual, Picos::us);
@@ -359,7 +359,7 @@ impl<'a> Model<'a> {
         match self.settings.pat {
             PatSetting::Off => false,
             PatSetting::On => true,
-            // Left to itself, PAT is for one rank a node on GPUs from Pascal on.
+            // By default, PAT is used with one rank per node on Pascal GPUs and later.
             PatSetting::Auto => self.of.nodes == self.of.ranks && self.of.capability.0 >= 60,
         }
     }
@@ -370,9 +370,9 @@ impl<'a> Model<'a> {
         }
         match algo {
             Algo::NvlsTree if self.of.nodes <= 1 => return Err(Absent::WrongNodes),
-            // Between nodes the switches need a network that reduces.
+            // Between nodes, the switches would need a network that reduces.
             Algo::Nvls if self.of.nodes > 1 => return Err(Absent::WrongNodes),
-            // Ranks of a node whose blocks the switch's kernels tell apart (NCCL_MAX_NVLS_ARITY).
+            // Maximum number of ranks per node whose blocks the NVLS kernels distinguish (NCCL_MAX_NVLS_ARITY).
             Algo::Nvls if function != Function::AllReduce && self.of.most_ranks > 32 => return Err(Absent::NoKernel),
             _ => {}
         }
@@ -395,7 +395,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Stores of 128 bytes arrive whole over NVLink and from Hopper on over NICs that a peer hands to.
+    /// Returns true if stores of 128 bytes arrive atomically: over NVLink, and from Hopper on over NICs through a peer
+    /// (PXN).
     fn ll128_is_safe(&self, graph: &Graph) -> bool {
         let (least, greatest) = self.of.capability;
         let farthest = if least >= 90 { PathClass::Pxn } else { PathClass::Pxb };
@@ -403,8 +404,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// What NCCL has kernels for.
-/// Whether there is a kernel of it at all, on whatever fabric.
+/// Returns true if NCCL has a kernel for the combination on some fabric.
 #[must_use]
 pub fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
     let offered = match function {
@@ -414,7 +414,7 @@ pub fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
         }
         Function::AllReduce => algo != Algo::Pat,
     };
-    // CollNet has latencies in all protocols, and bandwidth in one.
+    // CollNet has latencies for all protocols and bandwidth for one.
     let has_protocol = algo.is_collnet() || proto == Proto::Simple || matches!(algo, Algo::Tree | Algo::Ring);
     offered && has_protocol
 }

@@ -1,7 +1,7 @@
-//! The time that NCCL expects of a way, and the way that it takes: the least.
+//! NCCL's expected time of an algorithm and protocol, and its choice with the minimum time.
 //!
 //! NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoGetAlgoTime`) and `src/enqueue.cc` (`updateCollCostTable`,
-//! `topoGetAlgoInfo`), for one call by itself: a group's calls are priced together, which is not modelled.
+//! `topoGetAlgoInfo`), for a single call. Calls of a group are estimated jointly, which is not modelled.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -12,21 +12,21 @@ use super::index::{Algo, Function, Proto};
 use super::table::Table;
 use super::version::{NvlsTreeTime, Ties, Version};
 
-/// A call that NCCL prices.
+/// Call in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does.
+    /// Function.
     pub function: Function,
     /// nccl-tests' size: the larger buffer of a rank.
     pub bytes: Bytes,
     /// Element type.
     pub dtype: DataType,
-    /// Reduction.
+    /// Reduction operation.
     pub op: ReduceOp,
 }
 
 impl Request {
-    /// Of 32-bit floats that are added.
+    /// Creates the request of a sum of 32-bit floats.
     #[must_use]
     pub fn new(function: Function, bytes: Bytes) -> Self {
         Self { function, bytes, dtype: DataType::F32, op: ReduceOp::Sum }
@@ -36,7 +36,8 @@ impl Request {
         matches!(self.dtype, DataType::F8e4m3 | DataType::F8e5m2)
     }
 
-    /// Whether the switches add this (`ncclNvlsSupported`, `src/include/nvls.h`): what is not added always.
+    /// Returns true if the switches support the reduction (`ncclNvlsSupported`, `src/include/nvls.h`), or if there is
+    /// none.
     fn switches_add(&self) -> bool {
         if matches!(self.function, Function::AllGather) {
             return true;
@@ -50,7 +51,7 @@ impl Request {
     }
 }
 
-/// The way that NCCL takes, and what it expects of it.
+/// NCCL's choice with its expected time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// Algorithm.
@@ -61,7 +62,7 @@ pub struct Pick {
     pub time: Picos,
 }
 
-/// What NCCL expects of one way; `None` where it does not consider it.
+/// NCCL's expected time of one algorithm and protocol; `None` if NCCL does not consider it.
 #[must_use]
 pub fn expected(
     communicator: &Communicator,
@@ -81,7 +82,7 @@ pub fn expected(
         return None;
     }
     let reduces = request.function == Function::AllReduce;
-    // 64 bytes are entry 0.
+    // Entry 0 is 64 bytes.
     let log = (request.bytes.0 >> 6).max(1).ilog2();
     let (least, _) = communicator.capability;
     let x86 = matches!(communicator.cpu, Cpu::Intel | Cpu::Amd);
@@ -103,14 +104,14 @@ pub fn expected(
         (true, false) => 1.9 * cell.latency.us(),
     };
     let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gbps() * factor);
-    // Eight-bit floats lose too much over a long ring: the last resort.
+    // Eight-bit floats lose too much precision over a long ring, so it is the last resort.
     if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
         us *= 1024.0;
     }
     Some(Picos::from_us(us))
 }
 
-/// The way of least expected time; `None` where there is none.
+/// The algorithm and protocol of minimum expected time; `None` if none is available.
 #[must_use]
 pub fn pick(
     communicator: &Communicator,

@@ -1,8 +1,8 @@
-//! Versions of NCCL, and what of the cost model differs between them, as data.
+//! Versions of NCCL, and the differences between their cost models as data.
 //!
-//! A version that is not listed is answered by one that decides alike: 2.20 and 2.21 by 2.20.5, 2.23 to 2.26 by 2.26.2, others
-//! by the one of their minor number, 2.29 by 2.30.7 (of 2.21, 2.23 and 2.24 the sources were not read). Where a measurement names
-//! one before or after those, the nearest stands for it ([`Version::nearest`]).
+//! A version that is not listed is represented by one with the same decisions: 2.20 and 2.21 by 2.20.5, 2.23 to 2.26 by
+//! 2.26.2, 2.29 by 2.30.7, others by the one of their minor number (the sources of 2.21, 2.23 and 2.24 were not read).
+//! For measurements with earlier or later versions, see [`Version::nearest`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,185 +11,186 @@ use fabricast_topologies::Bytes;
 
 use super::constants::{self, Constants};
 
-/// A version of NCCL whose selection is known.
+/// Version of NCCL whose selection is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 2.20.5: channels share a call evenly, and trees of simple seem slow.
+    /// 2.20.5: channels share a call evenly, and trees with Simple have a high estimated latency.
     V2_20_5,
-    /// 2.22.3: channels share it by cells of 16 bytes.
+    /// 2.22.3: channels share a call in cells of 16 bytes.
     V2_22_3,
-    /// 2.26.2: by traffic, 16 KiB at least.
+    /// 2.26.2: channels share a call by traffic, at least 16 KiB each.
     V2_26_2,
-    /// 2.27.3: kernels on symmetric windows; NVLS gathers by what leaves a GPU.
+    /// 2.27.3: kernels on symmetric windows; NVLS gathers are estimated by the bytes that leave a GPU.
     V2_27_3,
     /// 2.28.9, checked against its own tables on 8 × H200.
     V2_28_9,
-    /// 2.30.7; 2.29 decides alike (its log on two nodes is reproduced).
+    /// 2.30.7; 2.29 has the same decisions (its log on two nodes is reproduced).
     V2_30_7,
-    /// 2.31.0, the development branch in which the cost model moved to `src/tuning`. Its rules are less settled.
+    /// 2.31.0, the development branch in which the cost model moved to `src/tuning`. Its rules may still change.
     V2_31_0,
 }
 
-/// What multiplies into the bandwidth of rings.
+/// Channel speed in the bandwidth of rings and trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelSpeed {
-    /// That inside a node for up to two nodes, that between nodes beyond.
+    /// The speed inside a node for up to two nodes, the speed between nodes for more.
     InsideUpToTwoNodes,
-    /// Rings: that between nodes as soon as there are two; trees: the lesser of both.
+    /// Rings: the speed between nodes from two nodes on. Trees: the lesser of both.
     BetweenBeyondOne,
 }
 
-/// How rings over nodes with one rank each differ.
+/// Special rules for rings over nodes with one rank each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoneRanks {
-    /// They pay the latency of trees, whatever the algorithm.
+    /// The latency of trees applies, for any algorithm.
     PayTrees,
-    /// They pay the algorithm's own.
+    /// The algorithm's own latency applies.
     PayTheirs,
-    /// They pay the algorithm's own, and LL128 reaches 70 % of the wire in place of 92.
+    /// The algorithm's own latency applies, and LL128 achieves 70 % of the wire rate instead of 92 %.
     ReachLess,
 }
 
-/// Hops between nodes of a ring that reduces and gathers, of so many nodes.
+/// Number of hops between nodes of an AllReduce ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crossings {
-    /// Twice the nodes less one.
+    /// 2 × (nodes − 1).
     BetweenNodes,
-    /// Twice the nodes.
+    /// 2 × nodes.
     Around,
 }
 
-/// What rings of LL reach of their channels.
+/// Fraction of the channel bandwidth that rings with LL achieve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingLl {
-    /// Half.
+    /// One half.
     Half,
-    /// A third of a gather inside a node, a quarter otherwise.
+    /// One third for AllGather, ReduceScatter and Broadcast inside a node, one quarter otherwise.
     ThirdOrQuarter,
 }
 
-/// The bandwidth of NVLS.
+/// Bandwidth of NVLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlsSpeed {
     /// Five sixths of the slower of links and network.
     FiveSixths,
-    /// So of AllReduce; gathers and scatters have the whole.
+    /// Five sixths for AllReduce; the full bandwidth for AllGather and ReduceScatter.
     FiveSixthsOfAllReduce,
-    /// So of AllReduce; gathers and scatters have what leaves a GPU, and nine tenths of the network.
+    /// Five sixths for AllReduce; AllGather and ReduceScatter by the share that leaves a GPU and nine tenths of the
+    /// network.
     FiveSixthsOrOthersPart,
-    /// What a generation's switches reach, in both directions at once for AllReduce.
+    /// Efficiency of the generation's switches, in both directions concurrently for AllReduce.
     ByGeneration,
 }
 
-/// How many channels NVLS has on Blackwell.
+/// Number of NVLS channels on Blackwell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlackwellNvls {
-    /// As many as on Hopper: it is not known yet.
+    /// Same as on Hopper, since Blackwell is not yet supported.
     AsHopper,
     /// 32.
     Always32,
     /// 24 on one node, 32 on several.
     ByNodes,
-    /// By nodes and NICs.
+    /// Depends on nodes and NICs.
     ByNics,
 }
 
-/// GPUs that LL128 is on for.
+/// GPUs on which LL128 is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Gpus {
-    /// Alike, up to Hopper.
+    /// Equal GPUs up to Hopper.
     AlikeToHopper,
-    /// Alike.
+    /// Equal GPUs.
     Alike,
-    /// Alike, or all from Hopper on.
+    /// Equal GPUs, or any from Hopper on.
     AlikeOrNew,
 }
 
-/// Whether the model corrects trees over NVLS, on Blackwell under x86.
+/// Bandwidth correction of NVLSTree on Blackwell with x86 CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlsTreeTime {
-    /// As plain trees.
+    /// Same correction as for plain trees.
     AsTrees,
-    /// Not at all.
+    /// No correction.
     Plain,
 }
 
-/// How a call's bytes come to channels.
+/// Distribution of a call's bytes over channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deal {
-    /// To all that the thresholds allow, evenly.
+    /// Evenly over all channels that the thresholds allow.
     Evenly,
-    /// In cells of 16 bytes; a channel gets 512 bytes of traffic at least.
+    /// In cells of 16 bytes, with at least 512 bytes of traffic per channel.
     Cells,
-    /// In cells of so much traffic, of which LL makes four times as much.
+    /// In cells of this much traffic; LL has four times as much traffic per byte.
     Traffic(Bytes),
 }
 
-/// Threads of trees.
+/// Number of threads of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeThreads {
-    /// By the thresholds, as rings.
+    /// By the thresholds, like rings.
     ByThresholds,
-    /// All that a block can have.
+    /// Maximum of a block.
     All,
 }
 
-/// What one rank a node has.
+/// Availability of PAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pat {
-    /// No PAT: it came with 2.23.
+    /// Not available before 2.23.
     Missing,
-    /// PAT.
+    /// Available.
     Known,
 }
 
-/// Whether LL128 has to qualify by the paths.
+/// Condition for the path check of LL128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Test {
-    /// Unless NCCL_PROTO names protocols, and so forces it.
+    /// Checked unless NCCL_PROTO lists protocols, which forces LL128.
     UnlessForced,
-    /// Only where NCCL_PROTO names protocols (so in 2.31.0; it looks like an oversight).
+    /// Checked only if NCCL_PROTO lists protocols (as in 2.31.0; apparently an oversight).
     WhenForced,
 }
 
-/// Which of equal times wins.
+/// Choice between equal times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ties {
     /// The first in order of algorithm, then protocol.
     First,
-    /// The last.
+    /// The last in that order.
     Last,
 }
 
-/// Hops of Broadcast and Reduce.
+/// Hop latency of Broadcast and Reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChainHop {
-    /// Of the network as soon as there are two nodes.
+    /// Latency of the network from two nodes on.
     Slowest,
-    /// Of the node.
+    /// Latency inside the node.
     Inside,
 }
 
-/// Threads of rings in Simple.
+/// Number of threads of rings with Simple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingThreads {
-    /// 256 where the ring is no faster than a PCIe 3 link, 512 otherwise.
+    /// 256 if the ring is no faster than a PCIe 3 link, 512 otherwise.
     BySpeed,
     /// 512.
     Whole,
 }
 
-/// What decides between LL and Simple for a send, and into how many parts it goes.
+/// Order of the decisions on the protocol (LL or Simple) and on the number of parts of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendParts {
-    /// LL up to its threshold × the most channels of a peer, whatever their number then; parts of an eighth of the
-    /// protocol's own step (8 KiB, 64 KiB) or more.
+    /// Protocol first: LL up to its threshold × the maximum number of channels per peer. Parts then have at least an
+    /// eighth of the protocol's own step (8 KiB, 64 KiB).
     AfterProtocol,
-    /// Parts of an eighth of Simple's step or more; LL up to its threshold × as many as there are.
+    /// Parts first, of at least an eighth of Simple's step. LL then applies up to its threshold × the number of parts.
     BeforeProtocol,
 }
 
-/// What differs between versions.
+/// Rules that differ between versions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub constants: &'static Constants,
@@ -211,7 +212,7 @@ pub(super) struct Rules {
     pub pat: Pat,
 }
 
-/// 2.20 and 2.21: `src/graph/tuning.cc` of 2.20.3, `src/enqueue.cc` of 2.20.5.
+/// Rules of 2.20 and 2.21: `src/graph/tuning.cc` of 2.20.3, `src/enqueue.cc` of 2.20.5.
 const EVENLY: Rules = Rules {
     constants: &constants::V2_20,
     ring_ll: RingLl::ThirdOrQuarter,
@@ -220,7 +221,7 @@ const EVENLY: Rules = Rules {
     ..BY_CELLS
 };
 
-/// 2.22: the same files of 2.22.3.
+/// Rules of 2.22: the same files of 2.22.3.
 const BY_CELLS: Rules = Rules {
     constants: &constants::V2_22,
     nvls_speed: NvlsSpeed::FiveSixths,
@@ -233,18 +234,20 @@ const BY_CELLS: Rules = Rules {
     ..BEFORE_WINDOWS
 };
 
-/// 2.23 to 2.26: those of 2.26.2 (and of 2.25.1, whose `tuning.cc` decides alike), `src/transport/nvls.cc`.
+/// Rules of 2.23 to 2.26: the same files of 2.26.2 (and 2.25.1, with the same decisions in `tuning.cc`), and
+/// `src/transport/nvls.cc`.
 const BEFORE_WINDOWS: Rules =
     Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..ENQUEUE_2_27 };
 
-/// 2.27: `src/graph/tuning.cc` of 2.27.3; its channels of NVLS on Blackwell, of which the source was not read, are thought to be 2.28's.
+/// Rules of 2.27: `src/graph/tuning.cc` of 2.27.3. Its NVLS channels on Blackwell are assumed to be those of 2.28,
+/// since the source was not read.
 const ENQUEUE_2_27: Rules =
     Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrOthersPart, ..ENQUEUE_2_28 };
 
-/// 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, and otherwise as 2.30.7 but for the traffic of a channel, and for sends. The traffic is
-/// what NCCL 2.28.3 logged on 2 and 4 GPUs (22 of 24 channels of ll at 512 KiB of all_gather, 24 at 1 MiB), and stands in the
-/// sources of 2.26.2; 2.29.7 logs counts of the later one. How sends are cut stands in the sources of 2.27 (`src/enqueue.cc`,
-/// `addP2pToPlan`: `thresholdLL`), and 2.28.3 does so by its times (validate/runs/2026-11-23-2xh200-sends).
+/// Rules of 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, otherwise those of 2.30.7 except for the
+/// traffic per channel and for sends. The traffic matches the channel counts that NCCL 2.28.3 logged on 2 and 4 GPUs,
+/// and the sources of 2.26.2. The division of sends is in the sources of 2.27 (`src/enqueue.cc`, `addP2pToPlan`:
+/// `thresholdLL`), and times of 2.28.3 confirm it (validate/runs/2026-11-23-2xh200-sends).
 const ENQUEUE_2_28: Rules = Rules {
     constants: &constants::V2_28,
     nvls_channels: BlackwellNvls::ByNodes,
@@ -255,7 +258,7 @@ const ENQUEUE_2_28: Rules = Rules {
     ..ENQUEUE
 };
 
-/// 2.29 and 2.30: `src/graph/tuning.cc`, `src/enqueue.cc`.
+/// Rules of 2.29 and 2.30: `src/graph/tuning.cc`, `src/enqueue.cc`.
 const ENQUEUE: Rules = Rules {
     constants: &constants::V2_30,
     speed: ChannelSpeed::InsideUpToTwoNodes,
@@ -276,7 +279,7 @@ const ENQUEUE: Rules = Rules {
     pat: Pat::Known,
 };
 
-/// 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
+/// Rules of 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
 const TUNING: Rules = Rules {
     speed: ChannelSpeed::BetweenBeyondOne,
     lone_ranks: LoneRanks::PayTheirs,
@@ -287,24 +290,25 @@ const TUNING: Rules = Rules {
     ..ENQUEUE
 };
 
-/// The release of the first known version.
+/// Release number of the first known version.
 const OLDEST: (u32, u32) = (2, 20);
 
 impl Version {
-    /// All that are known, oldest first.
+    /// All known versions, oldest first.
     pub const ALL: [Self; 7] =
         [Self::V2_20_5, Self::V2_22_3, Self::V2_26_2, Self::V2_27_3, Self::V2_28_9, Self::V2_30_7, Self::V2_31_0];
 
-    /// What a bare `nccl` means: the newest release, not a development branch.
+    /// Version of the bare name `nccl`: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;
 
-    /// Whether NCCL_ALGO and NCCL_PROTO take lists by function: from 2.24 on (`src/graph/tuning.cc`, `parseList`).
+    /// Returns true if NCCL_ALGO and NCCL_PROTO accept lists by function: from 2.24 on (`src/graph/tuning.cc`,
+    /// `parseList`).
     #[must_use]
     pub fn lists_by_function(self) -> bool {
         !matches!(self, Self::V2_20_5 | Self::V2_22_3)
     }
 
-    /// Its number: `2.28.9`.
+    /// Returns the version number: `2.28.9`.
     #[must_use]
     pub fn number(self) -> &'static str {
         match self {
@@ -318,8 +322,8 @@ impl Version {
         }
     }
 
-    /// The one that decides most like a release of this number: the first for what came before it, the last for what came
-    /// after. `None` where that is no number.
+    /// Returns the known version with the most similar decisions to a release of this number: the first for earlier
+    /// releases, the last for later ones. `None` if it is not a number.
     #[must_use]
     pub fn nearest(number: &str) -> Option<Self> {
         let known = number.parse().ok();
@@ -331,13 +335,13 @@ impl Version {
         })
     }
 
-    /// Whether it has kernels of their own for buffers in symmetric windows: from 2.27 on.
+    /// Returns true if it has symmetric kernels for buffers in symmetric windows: from 2.27 on.
     #[must_use]
     pub fn has_window_kernels(self) -> bool {
         self >= Self::V2_27_3
     }
 
-    /// Whether copy engines can do its collectives on windows: from 2.28 on.
+    /// Returns true if copy engines can run its collectives on windows: from 2.28 on.
     #[must_use]
     pub fn has_copy_engines(self) -> bool {
         self >= Self::V2_28_9
@@ -362,7 +366,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A version whose selection is not known.
+/// Error for a version whose selection is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("NCCL {0} is not known: expected 2.20 to 2.31, as in nccl-2.28.9")]
 pub struct UnknownVersion(pub String);
@@ -370,7 +374,7 @@ pub struct UnknownVersion(pub String);
 impl FromStr for Version {
     type Err = UnknownVersion;
 
-    /// `2.28`, `2.28.9`, `2.28.9-1`.
+    /// Parses `2.28`, `2.28.9`, `2.28.9-1`.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         let unknown = || UnknownVersion(text.to_owned());
         let number = text.split(['-', '+']).next().unwrap_or(text);
@@ -393,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_read_back_and_releases_between_take_the_one_that_they_are_like() {
+    fn versions_round_trip_and_other_releases_map_to_known_versions() {
         for version in Version::ALL {
             assert_eq!(version.number().parse(), Ok(version));
         }
@@ -411,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_before_and_after_are_taken_for_the_nearest() {
+    fn earlier_and_later_releases_map_to_the_nearest_version() {
         for (number, nearest) in [
             ("2.18.5", Version::V2_20_5),
             ("2.27.3-1", Version::V2_27_3),

@@ -1,4 +1,5 @@
-//! What calls are done with: the fastest with all groups at once, of what one group by itself finds fast.
+//! Strategy selection: the fastest strategy with all groups concurrent, among candidates that are fast for one group
+//! alone.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -13,48 +14,51 @@ use crate::job::Collectives;
 use crate::plan::{PlanError, same_pair, worth_of_time};
 use crate::strategy::Strategy;
 
-/// Bytes in all from which on the ways of groups of some dozen ranks keep their order but for what is near: with half of it the channels
-/// that 800 Gb/s want are passed over.
+/// Total bytes above which the candidates of a group of a few dozen ranks keep their order, apart from near ties. Half
+/// of it prunes the channel counts that 800 Gb/s NICs need.
 const LOOKED_AT_IN_ALL: u64 = 512 << 20;
 
-/// The most bytes at which ways are looked for among so many ranks.
+/// Largest message size at which candidates are searched for a group of `ranks` ranks.
 pub(super) fn looked_at(ranks: usize) -> Bytes {
     Bytes((LOOKED_AT * ranks as u64).max(LOOKED_AT_IN_ALL))
 }
 
-/// Of larger calls those ways are compared that take at most so many times as long as the fastest when [`looked_at`],
+/// Larger calls compare the candidates whose time at [`looked_at`] is at most this multiple of the fastest,
 const AS_FAST: u64 = 2;
 
-/// and no more than so many.
+/// and at most this number of them.
 const FEW: usize = 6;
 
-/// Ways that are simulated at once beyond [`MOST_TOGETHER`] ranks, before it is known whether the first leaves anything to the second: each takes seconds, and few
-/// calls are asked about.
+/// Number of candidates simulated concurrently above [`MOST_TOGETHER`] ranks, before it is known if the first prunes
+/// the second: each takes seconds, and there are few calls.
 const AT_ONCE: usize = 2;
 
-/// From so many ranks on it is looked at what ways need of the busiest link, before they are simulated with all groups.
+/// Total number of ranks above which the load of the busiest link is computed before a candidate is simulated with all
+/// groups.
 const MANY_TOGETHER: usize = 512;
 
-/// A way and what is known of it before it is simulated with all groups.
+/// Candidate strategy before its simulation with all groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
-    /// What it takes at least with all groups.
+    /// Lower bound on its time with all groups concurrent.
     least: Picos,
-    /// What it takes alone.
+    /// Its time with one group alone.
     alone: Picos,
     strategy: Strategy,
 }
 
-/// What a call takes with all groups, and how.
+/// Completion time with all groups concurrent, and the strategy.
 type Best = (Picos, Strategy);
 
-/// Whether groups are of so many ranks together that simulating ways takes longer than looking at what they need of links.
+/// Returns true if the groups have so many ranks in total that simulating a candidate costs more than computing its
+/// link loads.
 fn are_many(parties: &[Vec<NodeId>]) -> bool {
     parties.len() > 1 && parties.iter().map(Vec::len).sum::<usize>() > MANY_TOGETHER
 }
 
 impl Simulated<'_> {
-    /// What groups of many do a call with, and at what size it was found: what it takes there with all of them.
+    /// Best strategy for a large group: the message size it was selected at, and its completion time there with all
+    /// groups concurrent.
     pub(super) fn pick(&self, parties: &[Vec<NodeId>], asked: Asked) -> Result<(Bytes, Timed), PlanError> {
         let Asked { collective, bytes, allowed, .. } = asked;
         let Some(first) = parties.first() else { return Ok((bytes, Timed::default())) };
@@ -68,8 +72,9 @@ impl Simulated<'_> {
         Ok((bytes, self.picked.or_find(asked, find)?.unwrap_or_default()))
     }
 
-    /// The same of a call that is larger than `most`, at which ways are looked for: by those that are fast there, rings of these
-    /// on as many channels as are tried, since a search leaves out what is little faster there.
+    /// Variant of [`Self::pick`] for calls larger than `most`, the size at which candidates are searched. Compares the
+    /// candidates that are fast there, rings also with the other channel counts, since the search prunes channel counts
+    /// with small gains at that size.
     fn pick_of_large(
         &self,
         parties: &[Vec<NodeId>],
@@ -95,12 +100,12 @@ impl Simulated<'_> {
             fast.sort_unstable();
             fast.dedup();
             looked_at.extend(&fast);
-            // (The first that goes wrong is told, whichever comes first.)
+            // (The first error in candidate order is returned, whichever occurs first.)
             let ways: Vec<Result<_, PlanError>> = fast.par_iter().with_max_len(1).map(alone).collect();
             let ways = self.least_first(parties, ways.into_iter().collect::<Result<_, _>>()?, by);
             self.best_of(best, &ways, |way| among(parties, way.strategy))
         })?;
-        // Fewer channels, which leave SMs to others, where more are worth little; as `plan` prefers them.
+        // Prefer fewer channels, which leave SMs to kernels, where more gain little; `plan` has the same preference.
         let Some((best, strategy)) = best else { return Ok(Timed::default()) };
         looked_at.retain(|&one| same_pair(one, strategy) && one.channels < strategy.channels);
         looked_at.sort_unstable_by_key(|one| (one.channels, *one));
@@ -113,7 +118,7 @@ impl Simulated<'_> {
         Ok(Timed { time: best, strategy: Some(strategy) })
     }
 
-    /// What is best with all groups at once, of what was simulated for the first alone.
+    /// Best strategy with all groups concurrent, among the candidates simulated for the first group alone.
     pub(super) fn best(
         &self,
         parties: &[Vec<NodeId>],
@@ -122,7 +127,7 @@ impl Simulated<'_> {
     ) -> Result<Timed, PlanError> {
         let first = parties.first().map(Vec::as_slice).unwrap_or_default();
         let best = self.in_turn(parties, (collective, bytes), |kinds, best| {
-            // (Where there is nothing to choose, nobody need know what it takes alone.)
+            // (A single candidate needs no time of one group alone.)
             if let (Some(known), Some(strategy)) = (best, self.only_way(kinds, first, (collective, bytes), collectives))
             {
                 let time = self.taken(parties, &Planned { collective, bytes, strategy })?;
@@ -136,8 +141,8 @@ impl Simulated<'_> {
         Ok(Timed { time: time.unwrap_or_default(), strategy })
     }
 
-    /// The best of all kinds of ways, of which `of_kinds` tells the best of some where the best before them is known. Of very many ranks
-    /// PAT comes last, and only where its busiest link leaves it a chance: no other way takes as long to simulate.
+    /// Best candidate over all kinds. `of_kinds` returns the best of some kinds, given the best so far. At scale PAT
+    /// comes last, and only if its busiest link could beat the best: it is the most expensive to simulate.
     fn in_turn(
         &self,
         parties: &[Vec<NodeId>],
@@ -156,14 +161,14 @@ impl Simulated<'_> {
             return Ok(best);
         }
         match of_kinds(&[Kind::Pat], best) {
-            // (Not every library has it, nor where several ranks are on a host.)
+            // (Libraries may lack PAT, or exclude it with several ranks on a host.)
             Err(PlanError::NothingToChoose { .. }) => Ok(best),
             other => other,
         }
     }
 
-    /// What ways take at least with all groups at once, the shortest first: what they take alone, and, where there are very many, what the
-    /// busiest link needs.
+    /// Candidates sorted by lower bound with all groups concurrent: the time of one group alone and, at scale, the
+    /// transfer time of the busiest link.
     fn least_first(
         &self,
         parties: &[Vec<NodeId>],
@@ -180,8 +185,9 @@ impl Simulated<'_> {
         ways
     }
 
-    /// The best of ways, those that may take the least first, and of what is known. What takes longer at least than the best takes is not
-    /// looked at. (Times that are told by parts or fewer ranks may lie a percent under it: of ways that near each other either is picked.)
+    /// Best of the candidates, in order of lower bound, and of the best so far. Candidates whose lower bound exceeds
+    /// the best time are pruned. (Sampled or extrapolated times may lie a percent below the bound; near ties are then
+    /// resolved either way.)
     fn best_of(
         &self,
         known: Option<Best>,
@@ -196,7 +202,7 @@ impl Simulated<'_> {
             }
             let times = some.par_iter().with_max_len(1).map(&with_all);
             for (way, time) in some.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
-                // As if each had waited for those before it.
+                // Same result as a sequential evaluation.
                 if !is_beaten(best, way) {
                     best = best.into_iter().chain([(time?, way.strategy)]).min();
                 }
@@ -205,7 +211,7 @@ impl Simulated<'_> {
         Ok(best)
     }
 
-    /// What all groups at once take, done as one of them was.
+    /// Completion time with all groups concurrent, given the time of one group alone.
     pub(super) fn with_all(
         &self,
         parties: &[Vec<NodeId>],

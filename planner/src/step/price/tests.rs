@@ -1,4 +1,4 @@
-//! Prices against the calls themselves, and picks against all that was looked at.
+//! Sampled times against whole calls, and picks against all examined candidates.
 
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
@@ -11,9 +11,9 @@ use crate::plan::Priced;
 use crate::step::tests::{on, rails, read};
 use crate::step::ways::{self, OwnChoice, fastest};
 
-/// Gradients between neighbours of a host stay inside; those of the same GPU of each host do not.
+/// Gradient groups within a host stay inside the NVLink domain; groups across hosts do not.
 #[test]
-fn calls_reach_as_far_as_their_groups() {
+fn sm_usage_extent_follows_group_placement() {
     let fabric = rails(2);
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::for_fabric(&fabric).unwrap();
@@ -33,10 +33,10 @@ fn calls_reach_as_far_as_their_groups() {
     assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
 }
 
-/// Eight groups on one NIC: what is picked takes no longer with all of them than any other way that was looked at, and is not
-/// always what is fastest for one of them alone.
+/// Eight groups share one NIC: the pick is the fastest candidate with all groups concurrent, and differs at times from
+/// the fastest for one group alone.
 #[test]
-fn picks_are_the_fastest_with_all_groups_at_once() {
+fn picks_are_fastest_with_all_groups_concurrent() {
     let network = Some("rail,nics_per_node=1,nic=400Gb/s".parse().unwrap());
     let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::of("hgx-h100") }).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -62,10 +62,10 @@ fn picks_are_the_fastest_with_all_groups_at_once() {
     assert!(others > 0);
 }
 
-/// Of very many, ways that their busiest link leaves no chance are not simulated, and PAT is looked at last: what is picked is what all ways
-/// with all groups say, on rails, where PAT is best, and in a torus, where rings are.
+/// At scale, pruning by the busiest link and deferring PAT do not change the pick: it is the fastest of all candidates
+/// with all groups, on rails, where PAT wins, and on a torus, where rings win.
 #[test]
-fn picks_of_very_many_are_the_fastest_of_all_ways() {
+fn picks_at_scale_are_fastest_of_all_candidates() {
     let mut picked = Vec::new();
     for network in ["rail", "torus"] {
         let network = Some(format!("{network},nic=400Gb/s").parse().unwrap());
@@ -88,10 +88,10 @@ fn picks_of_very_many_are_the_fastest_of_all_ways() {
     assert!(picked.contains(&Algorithm::Pat) && picked.contains(&Algorithm::Ring), "{picked:?}");
 }
 
-/// Large calls among all GPUs of four hosts, as sharded weights make them: none takes longer than what `plan` picks at its very size, whose
-/// protocol and channels are not those of 1 MiB for each rank, be NICs fast or slow.
+/// Large calls among all GPUs of four hosts, as for sharded weights, take no longer than the pick of `plan` at the same
+/// size, for slow and fast NICs. Protocol and channels differ from those at 1 MiB per rank.
 #[test]
-fn large_calls_of_many_are_done_as_plan_does_them() {
+fn large_calls_are_no_slower_than_the_plan_pick() {
     for nic in [200, 400, 800] {
         let network = Some(format!("rail,nic={nic}Gb/s").parse().unwrap());
         let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::of("hgx-h100") }).unwrap();
@@ -113,11 +113,11 @@ fn large_calls_of_many_are_done_as_plan_does_them() {
     }
 }
 
-/// Large calls and odd sizes of groups between hosts, priced from parts and rounded, against the calls themselves. Two are told
-/// to be far off, all_gather and reduce_scatter of 3.1 GiB in two groups: simulated rings of ll128 over eight hosts take 10.4 ms for 1.5 GiB, 17.3 for 1.75, 19.7 for 2, 15.9 for 2.5 and 22 for
-/// 3.1, as the chunks of channels that share a NIC fall into step or out of it, which no part tells of another size.
+/// Sampled and rounded times of large calls and odd sizes between hosts, against whole calls. The calls of 3.1 GiB in
+/// two groups may differ much: chunks of channels that share a NIC drift in and out of phase with the size, which no
+/// part predicts.
 #[test]
-fn prices_are_those_of_the_calls_themselves() {
+fn sampled_times_match_whole_calls() {
     let fabric = rails(8);
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::for_fabric(&fabric).unwrap();
@@ -145,9 +145,9 @@ fn prices_are_those_of_the_calls_themselves() {
     }
 }
 
-/// What streams among many is timed by parts: near the call itself, alone and with all groups, and beside what does not.
+/// Large streaming calls are sampled: the extrapolation is near the whole call, for one group and for all groups.
 #[test]
-fn streams_are_told_by_their_parts() {
+fn sampled_streaming_times_match_whole_calls() {
     on(&rails(32), |machine| streams_are_told(machine.simulated));
 }
 
@@ -155,7 +155,7 @@ fn streams_are_told(simulated: &Simulated<'_>) {
     let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
     let (collective, bytes) = (Collective::AllReduce, Bytes(1_500_000_000));
     let parties = simulated.together(&layout.groups(Dimension::Data), collective);
-    // (Pieces of ll128's streams grow with the call, up to 64 in a lane.)
+    // (Chunks of LL128 streams grow with the call size, up to 64 per track.)
     let near = |told: Picos, whole: Picos, strategy: Strategy| {
         let within = if strategy.protocol == Protocol::Ll128 { 0.04 } else { 0.01 };
         (told.0 as f64 / whole.0 as f64 - 1.0).abs() < within
@@ -173,9 +173,9 @@ fn streams_are_told(simulated: &Simulated<'_>) {
     }
 }
 
-/// Wherever a link has failed, on the first host or on another, a call of the groups of all hosts takes as long.
+/// A failed link costs the same on every host.
 #[test]
-fn groups_wait_for_the_host_that_is_broken() {
+fn failed_link_costs_the_same_on_every_host() {
     let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
     let whole = load(&FabricRequest { nodes: Some(3), network, ..FabricRequest::of("mi300x") }).unwrap();
     let layout = Layout { degrees: Degrees { tensor: 8, data: 3, ..Degrees::default() } };
@@ -188,6 +188,6 @@ fn groups_wait_for_the_host_that_is_broken() {
         simulated.allowing(Collectives::Library).time(&layout, exchange).unwrap()
     };
     let broken = [0, 1, 2].map(|host| time(&whole.without(&format!("n{host}/gpu0-n{host}/gpu1")).unwrap()));
-    // (The fastest strategy may do without the link.)
+    // (The fastest strategy may avoid the failed link.)
     assert!(broken[0] >= time(&whole) && broken[1] == broken[0] && broken[2] == broken[0], "{broken:?}");
 }

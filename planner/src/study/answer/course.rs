@@ -1,4 +1,4 @@
-//! The course of a step as `results.json` tells it: a word for each interval, in whole nanoseconds.
+//! Timeline of a step in `results.json`: one text per interval, in whole nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,57 +7,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::step::{Course, Doing, Lane};
 
-/// What stages do in a step, from when to when.
+/// Timeline of the stages of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CourseRow {
-    /// Which step: `step`, or `with prompts` and `without prompts` of inference.
+    /// Kind of step: `step`, or `with prompts` and `without prompts` for inference.
     pub step: String,
-    /// Stages that are not told, of many.
+    /// Number of omitted stages.
     #[serde(default)]
     pub stages_left_out: u64,
-    /// The others, first to last.
+    /// Tracks of the other stages, first to last.
     pub lanes: Vec<LaneRow>,
 }
 
-/// What is done in a lane.
+/// Track of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneRow {
-    /// The stage, from 0.
+    /// Index of the stage, from 0.
     pub stage: u64,
-    /// What of it.
+    /// Kind of track.
     pub lane: LaneKind,
-    /// In order of time.
+    /// Intervals in order of time.
     pub intervals: Vec<IntervalRow>,
 }
 
-/// What of a stage a lane shows.
+/// Kind of track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneKind {
-    /// Its GPUs.
+    /// Computation on the stage's GPUs.
     Work,
-    /// What travels beside their work.
+    /// Communication that overlaps with the computation.
     Beside,
 }
 
-/// An interval, written as `forward 3.0 1000..2500`: what, which one (micro-batch, layer or bucket), which stretch of layers,
-/// begin and end in ns. Of `more` the first number says how many it stands for.
+/// Interval, written as `forward 3.0 1000..2500`: activity, index (micro-batch, layer or bucket), model chunk, begin
+/// and end in ns. For `more` the index is the number of merged intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IntervalRow {
-    /// What is done.
+    /// The activity.
     pub doing: Doing,
-    /// Which one, from 0.
+    /// Index from 0.
     pub number: u64,
-    /// Which stretch of layers, from 0.
+    /// Model chunk, from 0.
     pub chunk: u64,
-    /// From when, ns.
+    /// Start time in ns.
     pub begin_ns: u64,
-    /// Until when, ns.
+    /// End time in ns.
     pub end_ns: u64,
 }
 
-/// A text that is no interval.
+/// Invalid text of an interval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no interval: expected what, numbers and nanoseconds, such as `forward 3.0 1000..2500`")]
 pub struct IntervalError(String);
@@ -107,7 +107,7 @@ impl From<IntervalRow> for String {
 }
 
 impl CourseRow {
-    /// A course, shortened.
+    /// Converts a timeline and shortens it.
     #[must_use]
     pub fn of(step: &str, course: Course) -> Self {
         let course = course.shortened();
@@ -137,14 +137,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn intervals_are_read_as_they_are_written(doing in 0..Doing::ALL.len(), number: u64, chunk in 0u64..9, begin_ns: u32, time: u32) {
+        fn intervals_round_trip_through_text(doing in 0..Doing::ALL.len(), number: u64, chunk in 0u64..9, begin_ns: u32, time: u32) {
             let (begin_ns, doing) = (u64::from(begin_ns), Doing::ALL[doing]);
             let row = IntervalRow { doing, number, chunk, begin_ns, end_ns: begin_ns + u64::from(time) };
             prop_assert_eq!(row.to_string().parse::<IntervalRow>(), Ok(row));
         }
 
         #[test]
-        fn anything_else_is_refused(text in "[a-z0-9 .]{0,30}") {
+        fn invalid_intervals_are_rejected(text in "[a-z0-9 .]{0,30}") {
             if let Ok(row) = text.parse::<IntervalRow>() {
                 prop_assert_eq!(row.to_string().parse::<IntervalRow>(), Ok(row));
             }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn interval_errors_quote_the_text() {
         for text in [
             "",
             "forward",

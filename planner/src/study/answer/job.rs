@@ -1,4 +1,4 @@
-//! Jobs as `results.json` tells them.
+//! Jobs in `results.json`.
 
 use std::collections::BTreeMap;
 
@@ -6,71 +6,71 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{Degrees, Ends, Experts, Order, Sequence};
 
-/// What kind of work a job is.
+/// Kind of work of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// Steps of training.
+    /// Training steps.
     Training,
-    /// Requests that are answered.
+    /// Inference requests.
     Inference,
-    /// What was written down, once.
+    /// One replay of a recorded trace.
     Trace,
 }
 
-/// A job.
+/// Job of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What kind of work it is.
+    /// Kind of work.
     pub kind: JobKind,
-    /// What it counts for among the others.
+    /// Weight among the jobs.
     pub weight: f64,
-    /// Names of the candidates that it runs on; none: on all.
+    /// Names of the candidates that it runs on; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<String>,
-    /// What is computed; absent for traces.
+    /// Model; absent for traces.
     pub model: Option<ModelRow>,
-    /// What matrix products are computed in: `bf16`, …; absent for traces.
+    /// Precision of GEMMs: `bf16`, …; absent for traces.
     pub precision: Option<String>,
-    /// The file of a trace as the study names it; absent for others.
+    /// File of a trace as named in the study; absent for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Sequences of a step; absent for inference.
+    /// Sequences per step; absent for inference.
     pub global_batch: Option<u64>,
-    /// Sequences of a forward pass of one rank; absent for inference.
+    /// Sequences per forward pass of a rank; absent for inference.
     pub micro_batch: Option<u64>,
-    /// What the backward pass computes anew: `none`, `selective`, `full`, `early_stop`, and of how many layers where
-    /// not of all; absent for inference.
+    /// Activation recomputation: `none`, `selective`, `full` or `early_stop`, with the number of layers if not all;
+    /// absent for inference.
     pub recompute: Option<String>,
-    /// Tokens of a prompt; inference only.
+    /// Prompt tokens; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u64>,
-    /// Tokens of an answer; inference only.
+    /// Output tokens; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// Requests in flight, on all replicas together; inference only, and absent for batches.
+    /// Concurrent requests over all replicas; inference only, absent for batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
     /// Requests of a batch; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Which GPU each rank has: `cyclic`, or the GPUs as ranges; absent where ranks are as GPUs are numbered.
+    /// GPU of each rank: `cyclic`, or GPU ranges; absent if ranks follow the GPU numbering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
-    /// Whether degrees were looked for; they stand with each result.
+    /// True if the degrees were searched; each result has its own.
     pub auto: bool,
-    /// What the job says of its work, by key, as TOML.
+    /// Keys and values of the job as TOML.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: BTreeMap<String, String>,
-    /// Tokens to train on, where the job says.
+    /// Tokens to train on, if given.
     pub train_tokens: Option<u64>,
-    /// Where it stands: file without its folder, line, column.
+    /// Source location: file name, line and column.
     pub place: String,
 }
 
-/// A model.
+/// Model of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRow {
     /// Transformer layers.
@@ -79,57 +79,57 @@ pub struct ModelRow {
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
-    /// Heads of keys and values.
+    /// Key and value heads.
     pub kv_heads: u64,
-    /// Numbers that are kept of a token in a layer where keys and values are compressed.
+    /// Cached elements per token and layer with latent compression of keys and values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latent: Option<u64>,
-    /// Width of the feed-forward, of each expert where there are several.
+    /// Width of the feed-forward, or of each expert.
     pub ffn: u64,
-    /// Words of the vocabulary.
+    /// Vocabulary size.
     pub vocab: u64,
-    /// Tokens of a sequence.
+    /// Tokens per sequence.
     pub seq: u64,
-    /// Experts of a layer; 0: none.
+    /// Experts per layer; 0 for dense models.
     pub experts: u64,
-    /// Experts that a token goes to.
+    /// Experts per token.
     pub experts_per_token: u64,
-    /// Parameters, all experts among them.
+    /// Parameters, including all experts.
     pub parameters: u64,
 }
 
-/// How a job was divided among ranks.
+/// Parallel layout of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParallelRow {
-    /// Ranks that share each matrix.
+    /// Tensor-parallel ranks.
     pub tp: u32,
-    /// Stages of layers.
+    /// Pipeline stages.
     pub pp: u32,
-    /// Copies of the model.
+    /// Data-parallel replicas.
     pub dp: u32,
-    /// Ranks that divide a layer's experts.
+    /// Expert-parallel ranks.
     pub ep: u32,
-    /// Ranks that share the matrices of an expert, where these are fewer than share others.
+    /// Tensor-parallel ranks within an expert, if fewer than `tp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etp: Option<u32>,
-    /// Ranks that share each sequence.
+    /// Context-parallel ranks.
     pub cp: u32,
-    /// Stretches of layers on each stage.
+    /// Model chunks per pipeline stage (virtual pipeline).
     pub interleave: u32,
-    /// Whether tensor-parallel ranks divide the sequence between matrices.
+    /// True if sequence parallelism is on.
     pub sequence: bool,
-    /// Whether words and logits take a layer's place each.
+    /// True if the embedding and the logits count as a layer each.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_as_layers: bool,
-    /// What data-parallel ranks divide: 0 nothing, 1 optimizer, 2 gradients, 3 weights.
+    /// ZeRO stage: 0 nothing, 1 optimizer, 2 gradients, 3 weights sharded.
     pub zero: u8,
-    /// Ranks that a copy of that is spread over; absent: all data-parallel ranks.
+    /// Ranks of a sharding group; absent: all data-parallel ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u32>,
 }
 
 impl ParallelRow {
-    /// The degrees.
+    /// The degrees of the layout.
     #[must_use]
     pub fn degrees(&self) -> Degrees {
         Degrees {

@@ -1,45 +1,45 @@
-//! The calls of a step and what links carry of them, as `results.json` tells them.
+//! Calls of a step and link loads in `results.json`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::strategy::Strategy;
 
-/// A call of a step.
+/// Call of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRow {
-    /// When it is: `layer_forward`, `gradients`, ….
+    /// Phase of the step: `layer_forward`, `gradients`, ….
     pub phase: String,
-    /// Among whom: `tensor`, `data`, ….
+    /// Dimension of the group: `tensor`, `data`, ….
     pub among: String,
-    /// What is called.
+    /// The collective.
     pub collective: String,
-    /// The size of one, as nccl-tests counts it; of gradients that of a bucket.
+    /// Message size of one call in bytes, by the convention of nccl-tests; for gradients that of a bucket.
     pub bytes: u64,
-    /// Ranks of a group.
+    /// Ranks per group.
     pub ranks: u64,
-    /// Groups that call at once.
+    /// Number of concurrent groups.
     pub groups: u64,
-    /// How often a rank takes part in a step, in the mean over steps.
+    /// Mean number of calls per rank and step.
     pub times: f64,
-    /// How it is done.
+    /// The strategy.
     pub pick: Strategy,
-    /// What one takes, with all groups at once, µs.
+    /// Completion time of one call with all groups concurrent, in µs.
     pub time_us: f64,
 }
 
-/// Links that are alike, and how busy a step keeps them.
+/// Utilization of a class of links in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadRow {
-    /// What they are and what they join: `NVLink, GPU to NVSwitch`.
+    /// Kind of link and of its ends: `NVLink, GPU to NVSwitch`.
     pub links: String,
-    /// How many there are.
+    /// Number of links.
     pub count: u64,
-    /// The rate of each direction, GB/s; of unlike directions that of the first.
+    /// Bandwidth per direction in GB/s; that of the first direction if they differ.
     pub gbps: f64,
-    /// What they carry in a step over what they could carry in its time, both directions, in the mean.
+    /// Mean utilization over the step, both directions.
     pub mean: f64,
-    /// The same of the busiest direction.
+    /// Utilization of the busiest direction.
     pub most: f64,
-    /// Its name.
+    /// Name of the busiest direction.
     pub busiest: String,
 }

@@ -1,4 +1,4 @@
-//! From a study and its runs to its answer.
+//! Construction of the answer from a study and its runs.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ use crate::study::setting::Setting;
 use crate::study::trust::trust;
 use crate::study::{Band, CURRENCY, Candidate, Counted, Extent, MeasuredStep, Payment, Price, Study};
 
-/// The answer of a study; `fabrics` are those of its candidates as given, in their order. `None` where a run of `cases` is
-/// not among `outcomes`.
+/// Creates the answer of a study; `fabrics` are the unchanged ones of its candidates, in order. `None` if a run of
+/// `cases` is missing in `outcomes`.
 #[must_use]
 pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHashMap<Key, Outcome>) -> Option<Answer> {
     let extents: Vec<Extent> = fabrics.iter().map(Extent::of).collect();
@@ -87,7 +87,7 @@ pub fn answer(study: &Study, fabrics: &[Fabric], cases: &Cases, outcomes: &FxHas
     })
 }
 
-/// What probabilities are worked out with.
+/// Description of the distribution behind probabilities.
 const PRICE_BANDS: &str = "a price is uniform over its band; prices are independent, but for those of the same entry of a \
                            price list, which are low or high together; times have no bands here";
 
@@ -101,14 +101,14 @@ fn name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |one| one.name.clone())
 }
 
-/// The jobs that a candidate is ranked by, where not all have the same.
+/// Returns the jobs that a candidate is ranked by, if not all candidates have the same.
 fn jobs_of(study: &Study, candidate: usize) -> Vec<String> {
     let jobs = study.jobs.iter().enumerate().filter(|(number, _)| study.pairs.has(candidate, *number));
     let differ = study.pairs.differ(study.candidates.len());
     jobs.filter(|_| differ).map(|(_, job)| job.name().to_owned()).collect()
 }
 
-/// Every job on every candidate under a setting, with costs where it runs there; `None` where a run is missing.
+/// Results of every job on every candidate under a setting, with costs; `None` if a run is missing.
 fn rows(
     study: &Study,
     extents: &[Extent],
@@ -126,7 +126,7 @@ fn rows(
             rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
                 Outcome::Refused(why) => Err(format!("{}: {why}", job.name())),
                 Outcome::Done(row) => {
-                    // Runs may have been made under other names.
+                    // Cached runs may have other names.
                     let names = (candidate.name.clone(), job.name().to_owned());
                     let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
                     price(&mut row, candidate, extent, job, terms);
@@ -138,11 +138,11 @@ fn rows(
     Some(rows)
 }
 
-/// What was measured, beside the runs of the same jobs on the same candidates.
+/// Measured figures with the predictions for the same jobs and candidates.
 fn measured(study: &Study, rows: &[Row]) -> Vec<MeasuredRow> {
     let of = |one: &MeasuredStep| {
         let job = study.jobs.get(one.job)?;
-        // (Of what was refused nothing is predicted; the ranking says why.)
+        // (Rejected jobs have no prediction; the ranking contains the reason.)
         let run = rows.get(one.candidate * study.jobs.len() + one.job)?.as_ref()?.as_ref().ok();
         Some(MeasuredRow {
             candidate: name(study, one.candidate),
@@ -221,14 +221,14 @@ fn candidate((candidate, fabric): (&Candidate, &Fabric)) -> CandidateRow {
         power_kw_high: power.map(|band| band.high),
         racks: candidate.racks,
         place: place(&candidate.place),
-        // None is missing but for a defect of a file that ships, which running has told by now.
+        // Missing only if a shipped file is defective, which the runs have reported by now.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
         kernels: KernelsRow::of(&candidate.efficiency.on(fabric)),
         sources: fabric.sources().to_vec(),
     }
 }
 
-/// The entries of price lists that candidates took.
+/// Price-list entries used by the candidates.
 fn sources(study: &Study) -> Vec<SourceRow> {
     let mut rows: Vec<SourceRow> = Vec::new();
     for one in study.candidates.iter().filter_map(|candidate| candidate.listed.as_ref()) {

@@ -1,22 +1,22 @@
-//! Figures of an answer that cannot be: none is under 0, whoever wrote it. JSON itself has no infinities.
+//! Check for negative figures, which are invalid in an answer. JSON itself has no infinities.
 
-/// A figure under 0 in a JSON text.
+/// Negative figure in a JSON text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Negative<'a> {
-    /// The key before it.
+    /// The preceding key.
     pub(super) key: &'a str,
-    /// As it is written.
+    /// The figure as written.
     pub(super) figure: &'a str,
-    /// From 1.
+    /// Line number from 1.
     pub(super) line: usize,
-    /// From 1, in bytes.
+    /// Column in bytes, from 1.
     pub(super) column: usize,
 }
 
-/// What rounding may leave under 0.
+/// Tolerance for rounding below 0.
 const ROUNDING: f64 = 1e-9;
 
-/// The first figure under 0 of a text that is JSON.
+/// Returns the first negative figure of a JSON text.
 pub(super) fn first_negative(text: &str) -> Option<Negative<'_>> {
     let mut key = "";
     let mut rest = text;
@@ -35,7 +35,7 @@ pub(super) fn first_negative(text: &str) -> Option<Negative<'_>> {
         let end = from.find(|letter: char| !matches!(letter, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'));
         let (figure, after) = from.split_at(end.unwrap_or(from.len()));
         let before = text.get(..text.len() - from.len())?;
-        // A sign behind an `e` is an exponent's.
+        // A sign after `e` belongs to an exponent.
         let is_exponent = before.ends_with(['e', 'E']);
         if !is_exponent && figure.parse::<f64>().is_ok_and(|figure| figure < -ROUNDING) {
             let line = before.rfind('\n').map_or(before, |at| before.get(at + 1..).unwrap_or_default());
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_of_figures_are_told_from_others() {
+    fn negative_figures_are_found_outside_strings_and_exponents() {
         for text in ["{}", r#"{"a-1": "-5", "b": [1e-9, 2E-3]}"#, r#"{"a\\": "x\"-5", "b": -1e-12, "c": -0.0}"#] {
             assert_eq!(first_negative(text), None, "{text}");
         }

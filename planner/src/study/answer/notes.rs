@@ -1,10 +1,10 @@
-//! What a study's figures leave out, in words: what its user did not state counts as nothing, and is not to look like a gain; and what
-//! runs took for granted, with the candidates that it is said of.
+//! Notes of an answer: omissions because of unstated values, which must not look like an advantage, and assumptions of
+//! runs with the candidates that they apply to.
 
 use super::ResultRow;
 use crate::study::{Candidate, Payment, Study};
 
-/// The notes of a study and of its results, each a sentence without its end.
+/// Returns the notes of a study and its results, each a sentence without its period.
 pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     let names = |is_meant: &dyn Fn(&&Candidate) -> bool| {
         study.candidates.iter().filter(is_meant).map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -38,13 +38,14 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     own.chain(apart).chain(at_once).chain(of_rows(rows)).collect()
 }
 
-/// What rows say, each once, with the candidates that it is said of, and the job where it is not said of all that a candidate has.
+/// Returns the notes of results without duplicates, each with its candidates, and with the job if it does not apply to
+/// all jobs of a candidate.
 fn of_rows(rows: &[ResultRow]) -> impl Iterator<Item = String> {
     let said = together(rows.iter().flat_map(|row| row.notes.iter().map(move |note| (note, row))));
     said.into_iter().map(|(note, of)| format!("{note}: {}", names(&of, rows)))
 }
 
-/// What is said, each once and in the order in which it is said first, with all that it is said of.
+/// Groups values by statement, in order of first occurrence.
 pub(in crate::study) fn together<S: PartialEq, T>(said: impl IntoIterator<Item = (S, T)>) -> Vec<(S, Vec<T>)> {
     let mut together: Vec<(S, Vec<T>)> = Vec::new();
     for (what, of) in said {
@@ -56,7 +57,7 @@ pub(in crate::study) fn together<S: PartialEq, T>(said: impl IntoIterator<Item =
     together
 }
 
-/// Of which candidates something is said, and of which of their jobs.
+/// Names the candidates of some results, with the jobs if not all of a candidate's results are included.
 fn names(said_of: &[&ResultRow], rows: &[ResultRow]) -> String {
     let mut names: Vec<String> = Vec::new();
     for row in said_of {

@@ -1,4 +1,4 @@
-//! A job on a candidate as `results.json` tells it.
+//! Result of a job on a candidate in `results.json`.
 
 use std::collections::BTreeMap;
 
@@ -6,127 +6,126 @@ use serde::{Deserialize, Serialize};
 
 use super::{CallRow, CourseRow, JobKind, LoadRow, ParallelRow};
 
-/// A job on a candidate.
+/// Result of a job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultRow {
     /// Name of the candidate.
     pub candidate: String,
     /// Name of the job.
     pub job: String,
-    /// What kind of work it is.
+    /// Kind of work.
     pub kind: JobKind,
-    /// GPUs at work.
+    /// Number of GPUs in use.
     pub ranks: u64,
-    /// How they divide it; absent for traces.
+    /// Parallel layout; absent for traces.
     pub parallel: Option<ParallelRow>,
-    /// Forward passes of a rank in a step.
+    /// Forward passes per rank and step.
     pub micro_batches: u64,
-    /// Seconds of a step; of the mean one for inference, of all of a trace.
+    /// Step time in seconds; mean for inference, total for a trace.
     pub step_time_s: f64,
-    /// Tokens trained on, or put out, in a second, on all GPUs together; absent for traces.
+    /// Training or output tokens per second over all GPUs; absent for traces.
     pub tokens_per_s: Option<f64>,
-    /// Sequences, or requests, in a second; absent for traces.
+    /// Sequences or requests per second; absent for traces.
     pub samples_per_s: Option<f64>,
-    /// Seconds to a request's first token; inference only.
+    /// Time to first token in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_s: Option<f64>,
-    /// Seconds from one token of a request to the next; inference only.
+    /// Time per output token in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_s: Option<f64>,
-    /// Seconds of a step that carries prompts; inference only.
+    /// Time of a step with prefill in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_step_s: Option<f64>,
-    /// Seconds of one that carries none; absent where all do.
+    /// Time of a decode-only step in seconds; absent if all steps carry prefill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_step_s: Option<f64>,
-    /// Limits of the job that it breaks: which, what was found, what was asked for; inference only.
+    /// SLO violations: limit, value found and value requested; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,
-    /// Requests in flight, on all replicas together; inference only.
+    /// Concurrent requests over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
-    /// Requests in flight that fit the memory, on all replicas together; inference only.
+    /// Concurrent requests that fit the memory, over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_that_fit: Option<u64>,
-    /// Changes of the job any one of which makes it fit, where it does not; inference only.
+    /// Alternative changes of the job, each of which makes it fit; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_fit: Vec<String>,
-    /// Communication that GPUs wait for, as a part of the step.
+    /// Exposed communication as a fraction of the step.
     pub exposed_comm_share: f64,
-    /// All communication over the step; over 1 where it overlaps with itself.
+    /// All communication as a fraction of the step; exceeds 1 where calls overlap with each other.
     pub total_comm_share: f64,
-    /// Speed-up over one GPU with memory enough for the same steps, divided by the GPUs; absent for traces.
+    /// Speed-up over one GPU with unlimited memory, divided by the number of GPUs; absent for traces.
     pub efficiency: Option<f64>,
-    /// Speed-up over one host, divided by the hosts; absent where the job cannot run on one host at all, and of inference: a host
-    /// by itself would have fewer requests in flight, and how many is the job's to say, not ours.
+    /// Speed-up over one host, divided by the number of hosts; absent if the job cannot run on one host.
     #[serde(default)]
     pub efficiency_node: Option<f64>,
-    /// What the step's time goes to, seconds; they add up to it.
+    /// Step time by share in seconds; the shares sum up to the step.
     pub step_s: BTreeMap<String, f64>,
-    /// What the fullest GPU holds, GB (1e9 bytes); absent for traces.
+    /// Memory of the fullest GPU in GB (1e9 bytes); absent for traces.
     pub memory_gb: Option<f64>,
-    /// What that consists of; absent for traces.
+    /// Parts of that memory; absent for traces.
     pub memory: Option<MemoryRow>,
-    /// Whether it fits the memory, as far as that is known, and keeps the limits of the job.
+    /// True if the job fits the memory, as far as it is known, and meets its limits.
     pub fits: bool,
-    /// By how much it does not, GB.
+    /// Memory in excess of the GPU's, in GB.
     pub memory_beyond_gb: Option<f64>,
-    /// What a GPU keeps in the memory of the CPU next to it, GB; absent where it keeps nothing there.
+    /// Memory used on the next CPU per GPU, in GB; absent if nothing is offloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_gb: Option<f64>,
-    /// By how much that is more than its part of that memory, GB.
+    /// Memory in excess of the GPU's share of the CPU memory, in GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_beyond_gb: Option<f64>,
-    /// What an hour costs: the middle of the band, and its ends. Costs are absent without a price.
+    /// Cost per hour: the middle of the band. Costs are absent without a price.
     pub cost_per_hour: Option<f64>,
-    /// The least.
+    /// Lower end of the cost per hour.
     pub cost_per_hour_low: Option<f64>,
-    /// The most.
+    /// Upper end of the cost per hour.
     pub cost_per_hour_high: Option<f64>,
-    /// What a step costs.
+    /// Cost per step.
     pub cost_per_step: Option<f64>,
-    /// What a million tokens cost, those that `tokens_per_s` counts.
+    /// Cost per million tokens, as counted by `tokens_per_s`.
     pub cost_per_million_tokens: Option<f64>,
-    /// The least.
+    /// Lower end of the cost per million tokens.
     pub cost_per_million_tokens_low: Option<f64>,
-    /// The most.
+    /// Upper end of the cost per million tokens.
     pub cost_per_million_tokens_high: Option<f64>,
-    /// kWh for a million tokens; absent without a power.
+    /// kWh per million tokens; absent without power.
     pub kwh_per_million_tokens: Option<f64>,
-    /// The least, where the power is a band.
+    /// Lower end of the energy, if the power is a band.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kwh_per_million_tokens_low: Option<f64>,
-    /// The most.
+    /// Upper end of the energy, if the power is a band.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kwh_per_million_tokens_high: Option<f64>,
-    /// Hours to train all tokens, where the job says how many.
+    /// Hours to train all tokens, if the job states their number.
     pub time_to_train_h: Option<f64>,
-    /// What that costs.
+    /// Cost to train all tokens.
     pub cost_to_train: Option<f64>,
-    /// The share of `step_s` that takes the most time.
+    /// Bottleneck: the largest share of `step_s`.
     pub binds: String,
-    /// What the figures take for granted on this machine, each a sentence without its end.
+    /// Assumptions behind the figures on this machine, each a sentence without its period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Steps in time: of inference one with prompts and one without, where there are such.
+    /// Timelines of steps: for inference one with prefill and one without, if they exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<CourseRow>,
-    /// The calls of a step, of inference of the mean one.
+    /// Calls of a step, for inference of the mean step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRow>,
-    /// How busy such a step keeps links, the busiest first.
+    /// Link utilization in such a step, the busiest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load: Vec<LoadRow>,
 }
 
 impl ResultRow {
-    /// Seconds that a million tokens take; of a trace, seconds that it takes itself.
+    /// Seconds per million tokens; for a trace its total time.
     #[must_use]
     pub fn seconds_of_unit(&self) -> f64 {
         self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
     }
 
-    /// A row of which nothing is known.
+    /// Creates a row without values.
     pub(in crate::study) fn nothing() -> Self {
         Self {
             candidate: String::new(),
@@ -178,21 +177,21 @@ impl ResultRow {
     }
 }
 
-/// What fills a GPU's memory, GB (1e9 bytes).
+/// Memory of a GPU by use, in GB (1e9 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryRow {
     /// Weights.
     pub weights_gb: f64,
     /// Gradients.
     pub gradients_gb: f64,
-    /// State of the optimizer.
+    /// Optimizer state.
     pub optimizer_gb: f64,
     /// Activations.
     pub activations_gb: f64,
-    /// Keys and values of requests.
+    /// KV cache.
     #[serde(default)]
     pub kv_cache_gb: f64,
-    /// What CUDA and the libraries have.
+    /// CUDA context and libraries.
     #[serde(default)]
     pub runtime_gb: f64,
 }

@@ -1,4 +1,4 @@
-//! What is written is read back as it was; files of later versions are read, those of another format refused.
+//! Round trip of answers; files of later versions are accepted, those of another format are rejected.
 
 use super::*;
 use crate::study::tests::Made;
@@ -13,7 +13,7 @@ fn made() -> Answer {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn answers_round_trip_through_json() {
     let answer = made();
     let text = serde_json::to_string_pretty(&answer).unwrap();
     assert_eq!(Answer::read(&text, "results.json").unwrap(), answer);
@@ -30,7 +30,7 @@ fn what_is_written_is_read_back() {
                 < 1e-9
         );
         assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
-        // Steps in time end with the step, in ns; one GPU says nothing to anyone.
+        // Timelines end with the step, in ns; a single GPU has no calls.
         let ends = result.courses[0].lanes.iter().flat_map(|lane| lane.intervals.last()).map(|one| one.end_ns);
         assert!((ends.max().unwrap() as f64 / 1e9 - result.step_time_s).abs() < 2e-9);
         assert_eq!((result.calls.is_empty(), result.load.is_empty()), (result.ranks == 1, result.ranks == 1));
@@ -40,9 +40,9 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn later_versions_are_read_and_other_formats_refused() {
+fn later_versions_are_accepted_and_other_formats_rejected() {
     let text = serde_json::to_string(&made()).unwrap();
-    // A field that a later version adds, and one that an earlier one has not.
+    // Unknown field of a later version, and field missing in an earlier one.
     let format = format!("\"format\":{FORMAT}");
     let later = text.replacen(&format, &format!("{format},\"colour\":\"blue\""), 1);
     assert_eq!(Answer::read(&later, "r").unwrap(), made());

@@ -1,4 +1,4 @@
-//! `[[measured]]`: steps that were measured, each on a candidate of the study and of one of its jobs.
+//! Parser of `[[measured]]` tables: figures measured for a job on a candidate of the study.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -43,7 +43,7 @@ impl MeasuredText {
 }
 
 impl Reader<'_> {
-    /// The figures of an entry, each a measured step.
+    /// Reads the figures of a table, each as a measured step.
     pub(super) fn measured(
         self,
         (run, entry): (usize, &Spanned<MeasuredText>),

@@ -1,4 +1,4 @@
-//! `candidates = ["…"]` of a job: the machines of the study that it runs on, and what may be said by name.
+//! Parser of a job's `candidates = ["…"]`, and lookup of names.
 
 use toml::Spanned;
 
@@ -7,7 +7,7 @@ use crate::job::{JobError, JobText, nearest};
 use crate::study::{Candidate, Pairs};
 
 impl Reader<'_> {
-    /// Which jobs run on which candidates; every candidate has one at least.
+    /// Reads the assignment of jobs to candidates; every candidate needs at least one job.
     pub(super) fn pairs(self, jobs: &[Spanned<JobText>], candidates: &[Candidate]) -> Result<Pairs, JobError> {
         let names = || candidates.iter().map(|one| one.name.as_str());
         let of_job = |job: &Spanned<JobText>| -> Result<Option<Vec<usize>>, JobError> {
@@ -36,7 +36,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The place of a name among others.
+    /// Returns the index of a name among the known ones.
     pub(super) fn named<'n>(
         self,
         what: &str,

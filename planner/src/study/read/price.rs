@@ -1,4 +1,4 @@
-//! Prices of candidates: given, or named in a list.
+//! Parser of candidates' prices: given directly or by the name of a price-list entry.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -16,7 +16,7 @@ pub(super) enum BandText {
 }
 
 impl Reader<'_> {
-    /// A price, and the entry of a list that it comes from.
+    /// Reads a price with its price-list entry.
     pub(super) fn price(
         self,
         text: &CandidateText,
@@ -46,7 +46,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A number, or a low and a high end, over 0 and up to `most`.
+    /// Reads a number or a band with positive ends up to `most`.
     pub(super) fn band(self, name: &str, band: &Spanned<BandText>, most: f64) -> Result<Band, JobError> {
         let (low, high) = match *band.get_ref() {
             BandText::One(price) => (price, price),
@@ -55,9 +55,9 @@ impl Reader<'_> {
         Band { low, high }.checked(name, most).map_err(|message| self.wrong(band.span(), message))
     }
 
-    /// The last entry of that name; entries of the user's own list come after those that ship.
-    /// It counts as often as is said, or as its unit tells, of racks as many as the candidate fills where the entry does not
-    /// say how many hosts one has.
+    /// Finds the last price-list entry with this name; entries of the user's list come after the shipped ones. The
+    /// number of units is `price_count` or follows from the unit; for racks of unknown size it is the candidate's
+    /// number of racks.
     fn listed(
         self,
         item: &Spanned<String>,

@@ -1,4 +1,4 @@
-//! `[sensitivity]`: what is changed, one thing at a time.
+//! Parser of `[sensitivity]`: changes that are applied one at a time.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -28,7 +28,7 @@ pub(super) struct SensitivityText {
     usd_per_kwh: Vec<Spanned<f64>>,
 }
 
-/// A key of numbers: its name, what it is set to, the most it may be, and what it is a setting of.
+/// Numeric key: its name, values, upper limit and setting.
 struct Figure<'a> {
     name: &'static str,
     values: &'a [Spanned<f64>],
@@ -37,7 +37,7 @@ struct Figure<'a> {
 }
 
 impl Reader<'_> {
-    /// The settings in a fixed order, whatever the order of the keys.
+    /// Reads the settings, in a fixed order that does not depend on the order of the keys.
     pub(super) fn sensitivities(self, text: Option<&SensitivityText>) -> Result<Vec<Setting>, JobError> {
         let Some(text) = text else { return Ok(Vec::new()) };
         let mut settings = Vec::new();

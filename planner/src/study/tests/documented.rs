@@ -1,4 +1,4 @@
-//! Whether the page of keys has all keys: readers that meet an unknown one name those that they know.
+//! Completeness of the documentation of study keys. The readers' error for an unknown key lists all known keys.
 
 use super::super::read_study;
 
@@ -8,7 +8,7 @@ const CANDIDATE: &str = "[[candidate]]\nname = \"a\"\nfabric = \"dgx-a100\"\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 8\n";
 const MODEL: &str = "layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8";
 
-/// The words between backquotes behind "expected", or its words where there are no quotes.
+/// Words in backquotes after "expected"; if there are none, its plain words.
 fn expected(text: &str) -> Vec<String> {
     let error = read_study(text, "s.toml").unwrap_err().to_string();
     let (_, known) = error.split_once("expected").unwrap_or_else(|| panic!("{error}"));
@@ -21,7 +21,7 @@ fn expected(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn all_keys_are_on_the_page() {
+fn all_study_keys_are_documented() {
     let texts = [
         "wrong = 1\n".to_owned(),
         format!("{CANDIDATE}wrong = 1\n"),
@@ -43,7 +43,7 @@ fn all_keys_are_on_the_page() {
     for text in &texts {
         let known = expected(text);
         assert!(known.len() > 1, "{text}: {known:?}");
-        // `[[job]]` and `[assumptions]` stand there with their brackets, words of values with their quotes.
+        // The page has `[[job]]` and `[assumptions]` in brackets, and string values in quotes.
         let stands = |key: &str| {
             [format!("`{key}`"), format!("`[[{key}]]`"), format!("`[{key}]`"), format!("`\"{key}\"`")]
                 .iter()

@@ -1,10 +1,10 @@
-//! What figures take for granted where a machine lacks what a job asks for, or does not say.
+//! Assumptions for machines that lack or do not state what a job needs.
 
 use super::*;
 
-/// NCCL is not for AMD's GPUs: calls take what is fastest there, whatever a job keeps to, and the answer says so.
+/// NCCL does not support AMD GPUs: any strategy is allowed there, and the answer notes it.
 #[test]
-fn libraries_are_kept_to_where_they_run() {
+fn unsupported_libraries_allow_any_strategy() {
     let study = |collectives: &str| {
         let answer = Made::of(&format!(
             "[[candidate]]\nname = \"amd\"\nfabric = \"mi300x\"\n[[candidate]]\nname = \"nvidia\"\nfabric = \"hgx-h100\"\n\
@@ -25,9 +25,9 @@ fn libraries_are_kept_to_where_they_run() {
     assert!(note.starts_with("nccl-") && note.ends_with(": amd"), "{note}");
 }
 
-/// What lies on the host takes room there: a Grace of Alps has 120 GB for the GPU next to it; of L40S hosts nobody says what they have.
+/// Offloaded data uses CPU memory: a Grace has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
 #[test]
-fn memory_of_hosts_is_counted_where_it_is_known() {
+fn offloaded_data_counts_against_known_cpu_memory() {
     let study = |fabric: &str, concurrency: u32| {
         let answer = Made::of(&format!(
             "[[candidate]]\nname = \"a\"\nfabric = \"{fabric}\"\n\
@@ -39,7 +39,7 @@ fn memory_of_hosts_is_counted_where_it_is_known() {
         let row = answer.results[0].clone();
         (row.fits, row.host_memory_beyond_gb, row.requests_that_fit, row.notes.len(), answer.ranking[0].beyond.clone())
     };
-    // 3.96 GB each: 30 on each of four.
+    // 3.96 GB per request: 30 requests on each of four GPUs.
     assert_eq!(study("gh200", 120), (true, None, Some(120), 0, vec![]));
     let (fits, beyond, most, _, why) = study("gh200", 65_536);
     assert!(!fits && most == Some(120) && beyond > Some(60_000.0), "{beyond:?} {most:?}");
@@ -48,9 +48,10 @@ fn memory_of_hosts_is_counted_where_it_is_known() {
     assert_eq!((fits, beyond, said), (true, None, 1));
 }
 
-/// A rack of 72 leaves eight out where nothing divides among all, says so, is paid for whole, and is as fast as who names the 64.
+/// A rack of 72 GPUs leaves eight idle if the job does not divide among all. The answer notes it, the whole rack is
+/// paid for, and the time equals that of an explicit placement on 64.
 #[test]
-fn racks_leave_spares() {
+fn indivisible_racks_leave_gpus_idle() {
     let answer = Made::of(
         "[[candidate]]\nname = \"rack\"\nfabric = \"gb200-nvl72\"\nprice_usd = 3e6\npower_kw = 120\n\
          [[job]]\nname = \"auto\"\nglobal_batch = 64\nparallel = \"auto\"\nMODEL\n\
@@ -61,15 +62,15 @@ fn racks_leave_spares() {
     .answer();
     let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
     assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
-    // (64 sequences are 72 with an eighth more.)
+    // (72 sequences are an eighth more than 64.)
     let said = "8 of 72 GPUs are spares: nothing divides the job among more, and all are paid for (all would be at work with global_batch = 72)";
     assert_eq!((auto.notes.as_slice(), named.notes.len()), ([said.to_owned()].as_slice(), 0));
     assert_eq!(answer.notes, [format!("{said}: auto on rack")]);
 }
 
-/// Runs that were made under another name of a job say what runs made under this one say, also where they were refused.
+/// Runs cached under another job name yield the same answer, including rejected ones.
 #[test]
-fn runs_do_not_remember_names() {
+fn cached_runs_do_not_contain_names() {
     let study = |name: &str| {
         Made::of(&format!(
             "{MACHINES}[[job]]\nname = \"{name}\"\nglobal_batch = 8000000\nparallel = {{ tp = 1 }}\nrecompute = \"selective\"\nflash_attention = true\n\

@@ -1,4 +1,4 @@
-//! Jobs that name their candidates, and what is measured of them in other units than seconds.
+//! Jobs that name their candidates, and measurements in units other than seconds.
 
 use super::*;
 
@@ -13,9 +13,9 @@ fn job(name: &str, lines: &str) -> String {
     )
 }
 
-/// Each runs where it is asked for and nowhere else, as fast as where it runs on all.
+/// Each job runs only on the candidates that it names, with the same results as when it runs on all.
 #[test]
-fn jobs_run_on_the_candidates_that_they_name() {
+fn jobs_run_only_on_named_candidates() {
     let named = |lines: [&str; 2]| Made::of(&format!("{THREE}{}{}", job("j", lines[0]), job("k", lines[1])));
     let all = named(["", "micro_batch = 2\n"]).answer();
     let some = named(["candidates = [\"one\", \"four\"]\n", "micro_batch = 2\ncandidates = [\"two\"]\n"]);
@@ -34,8 +34,8 @@ fn jobs_run_on_the_candidates_that_they_name() {
     assert!(some.notes.iter().any(|note| note.contains("among those that have the same")), "{:?}", some.notes);
 }
 
-/// Candidates are compared with those that have the same jobs: ranks, Pareto fronts and probabilities are theirs, and a set that is slower
-/// and dearer stands behind without being beaten.
+/// Only candidates with the same jobs are compared: they have their own ranks, Pareto fronts and probabilities. A
+/// slower and more expensive group follows without being dominated.
 #[test]
 fn only_candidates_with_the_same_jobs_are_compared() {
     let priced = |name: &str, gpus: u32, price: &str| {
@@ -63,7 +63,7 @@ fn only_candidates_with_the_same_jobs_are_compared() {
     assert_eq!(answer.beyond_all().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["huge"]);
     let firsts = answer.firsts(&answer.sensitivities[0]);
     assert_eq!(firsts.iter().map(|one| one.candidate.as_str()).collect::<Vec<_>>(), ["cheap", "slow"]);
-    // Without the job that nobody can run, each set has a front and a whole probability of its own.
+    // Without the infeasible job each group has its own Pareto front, and its probabilities sum up to 1.
     let answer = Made::of(&text.replace(&beyond, "")).answer();
     for part in answer.compared() {
         assert_eq!(part.iter().filter(|one| one.pareto == Some(true)).count(), 1, "{part:?}");
@@ -73,9 +73,9 @@ fn only_candidates_with_the_same_jobs_are_compared() {
     assert!(answer.ranking[2].probability_best.is_some_and(|sure| (0.5..0.9).contains(&sure)), "{:?}", answer.ranking);
 }
 
-/// An answer is that of a study whose jobs say the same, wherever that makes a difference.
+/// An answer belongs only to studies with the same jobs, except for fields without effect.
 #[test]
-fn answers_of_other_jobs_are_told_apart() {
+fn answers_of_other_jobs_are_detected() {
     let text = |lines: &str| format!("{THREE}{}", job("j", lines));
     let answer = Made::of(&text("")).answer();
     let is_of = |text: &str| {
@@ -96,7 +96,7 @@ fn answers_of_other_jobs_are_told_apart() {
 }
 
 #[test]
-fn names_of_candidates_are_looked_for() {
+fn invalid_candidate_names_are_errors_with_location() {
     let refused = |first: &str, more: &str| {
         let text = format!("{THREE}{}{}{more}", job("j", first), job("k", "candidates = [\"two\"]\n"));
         read_study(&text, "s").unwrap_err()
@@ -115,14 +115,15 @@ fn names_of_candidates_are_looked_for() {
     assert!(elsewhere.contains("candidate: `k` names others in its `candidates`"), "{elsewhere}");
 }
 
-/// Of one step every figure says the same: what a study shows beside them, and what a curve is fitted to.
+/// All figures of one step yield the same error, in the study's comparison and in the fit of a curve.
 #[test]
-fn figures_of_a_step_agree() {
+fn all_figures_of_a_step_yield_the_same_error() {
     let step = 0.004;
     let model = crate::job::read_job(&job("j", "").replace("[[job]]\n", ""), "j").unwrap();
     let Job::Training(training) = &model else { panic!("{model:?}") };
     let all = training.model.step_flops(8).0 as f64;
-    // Scores of two layers are 4 b s² h operations forward each, and as much twice backward; half of them are not asked for.
+    // Scores of two layers are 4 b s² h operations each forward and twice that backward; the causal count has half of
+    // them.
     let scores = 2.0 * 3.0 * 4.0 * 8.0 * 512.0 * 512.0 * 1024.0;
     let measured = [
         ("step_s", step),
@@ -152,6 +153,6 @@ fn figures_of_a_step_agree() {
         };
         made.study.measured.iter().map(of).collect()
     });
-    // (Times are whole picoseconds, and from one operation to the next there is little time.)
+    // (Times are rounded to picoseconds, which matters for the time per operation.)
     assert!(fitted.iter().all(|error| (error - expected).abs() < 1e-3), "{fitted:?} {expected}");
 }

@@ -1,10 +1,10 @@
-//! What is paid: listed prices and how often they count, bands of power, and what is not counted.
+//! Costs: listed prices with their numbers of units, power bands, and notes on costs that are not counted.
 
 use super::*;
 
-/// A band of power goes into those of cost and energy, and its middle is what a single number would be.
+/// A power band widens the bands of cost and energy; its middle yields the same figures as a single number.
 #[test]
-fn power_has_bands() {
+fn power_bands_widen_cost_and_energy() {
     let made = |power: &str| Made::of(&PAIR.replacen("power_kw = 4", &format!("power_kw = {power}"), 1));
     let (band, middle) = (made("{ low = 3, high = 5 }"), made("4"));
     assert_eq!(band.cases.study(), middle.cases.study());
@@ -26,9 +26,9 @@ fn power_has_bands() {
     }
 }
 
-/// Energy that nobody states costs nothing, and a budget does not hold back who is hired: nobody is to think otherwise.
+/// Unstated energy counts as zero, and a budget does not limit hired machines; both are noted.
 #[test]
-fn what_is_not_counted_is_said() {
+fn uncounted_costs_are_noted() {
     let notes = |text: &str| Made::of(text).answer().notes;
     assert_eq!(notes(PAIR), Vec::<String>::new());
     let unpowered = notes(&PAIR.replacen("power_kw = 4\n", "", 1));
@@ -38,15 +38,15 @@ fn what_is_not_counted_is_said() {
     assert_eq!(notes(&hired), Vec::<String>::new());
     let hired = notes(&format!("{hired}[constraints]\nbudget_usd = 2e5\n"));
     assert!(hired.len() == 1 && hired[0].ends_with("cost_per_hour_usd would: two"), "{hired:?}");
-    // What is hired stands elsewhere, and is no further beyond limits of power and racks than what states both.
+    // Hired machines are elsewhere: they violate no limits of power and racks unless they state them.
     let hired = PAIR.replacen("price_usd", "price_per_hour_usd", 1).replacen("power_kw = 4\n", "", 1);
     let limited = Made::of(&format!("{hired}[constraints]\npower_kw = 5\n")).answer();
     assert!(limited.ranking.iter().all(|one| one.within), "{:?}", limited.ranking);
     assert!(limited.notes[0].ends_with("who is hired and states none: two"), "{:?}", limited.notes);
 }
 
-/// What a candidate pays of a listed price is told by the price's unit, whatever the number of hosts; what is said goes before that,
-/// and what neither tells is refused.
+/// The number of units of a listed price follows from its unit and the machine; `price_count` overrides it, and without
+/// either it is an error.
 #[test]
 fn listed_prices_count_hosts_gpus_and_racks() {
     let list = "[[price]]\nitem = \"box\"\nlow = 10\nhigh = 20\ncurrency = \"USD\"\nunit = \"UNIT\"\ndate = \"2026\"\nsource = \"s\"\n";

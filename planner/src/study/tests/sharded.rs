@@ -1,4 +1,4 @@
-//! Studies of jobs that spread a copy of their states over some ranks: what their answers say, and what is said of jobs that cannot.
+//! Studies with hybrid sharding: calls in answers, and errors for invalid sharding groups.
 
 use super::*;
 use crate::study::load::{layout_of_row, of_row};
@@ -13,9 +13,9 @@ fn study(lines: &str) -> String {
     )
 }
 
-/// What groups add up among them is a row of its own, and what is told of links is told again from the answer.
+/// Reduction among sharding groups has its own row, and link loads can be recomputed from the answer.
 #[test]
-fn answers_name_replicas() {
+fn answers_contain_calls_among_sharding_groups() {
     for (shard, parallel) in [(8, "{ dp = 16 }"), (2, "\"auto\"")] {
         let made = Made::of(&study(&format!("zero = 3\nshard = {shard}\nparallel = {parallel}")));
         let row = made.answer().results.remove(0);
@@ -39,7 +39,7 @@ fn answers_name_replicas() {
         assert_eq!(layout_of_row(&made.study.jobs[0], &row, &made.fabrics[0]).unwrap().degrees, divided.degrees());
         assert!(of_row(&made.study.jobs[0], &row, &made.fabrics[0]).is_some());
     }
-    // Over both hosts it is one copy; one of them alone has a copy of its own.
+    // A sharding group over both hosts: one host alone runs unsharded.
     let over_all = Made::of(&study("zero = 3\nshard = 16\nparallel = { dp = 16 }")).answer().results.remove(0);
     assert!(over_all.efficiency_node.is_some_and(|one| (0.3..=1.0).contains(&one)), "{:?}", over_all.efficiency_node);
     let plain = Made::of(&study("zero = 3\nparallel = { dp = 16 }")).answer().results.remove(0);
@@ -47,9 +47,9 @@ fn answers_name_replicas() {
     assert!(plain.calls.iter().all(|call| call.among == "data" && call.ranks == 16));
 }
 
-/// How many ranks there are is known with the candidate; the error is at the shard all the same.
+/// The number of ranks is known only with the candidate; the error is still at the `shard` key.
 #[test]
-fn shards_that_do_not_divide_are_named_where_they_stand() {
+fn indivisible_shards_are_errors_with_location() {
     let text = study("parallel = { dp = 16 }\nzero = 3\nshard = 6");
     let study = read_study(&text, "s.toml").unwrap();
     let fabrics: Vec<_> = study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect();

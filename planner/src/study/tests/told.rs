@@ -1,10 +1,10 @@
-//! What an answer says of candidates that do not do, and why.
+//! Reasons in an answer for candidates that do not fit or violate constraints.
 
 use super::*;
 
-/// Limits that memory does not keep are told apart: weights by themselves, and what a step of many tokens takes besides.
+/// Memory shortfalls are distinguished: weights alone do not fit, or only the activations of a large step do not.
 #[test]
-fn what_does_not_fit_is_named() {
+fn memory_shortfalls_name_their_cause() {
     let why = |lines: &str| {
         let answer = Made::of(&format!(
             "[[candidate]]\nname = \"a\"\nfabric = \"hgx-h100\"\n\
@@ -26,9 +26,9 @@ fn what_does_not_fit_is_named() {
     );
 }
 
-/// Where a setting leaves nobody the order is another.
+/// A setting under which no candidate meets the constraints counts as a changed order.
 #[test]
-fn settings_that_leave_nobody_change_the_order() {
+fn settings_without_valid_candidates_change_the_order() {
     let answer = Made::of(&format!(
         "{}[constraints]\ncost_per_hour_usd = 20\n[sensitivity]\ngpu_price = [1, 1000]\n",
         PAIR.replace("price_usd = { low = 90000, high = 110000 }", "price_usd = 90000")

@@ -1,4 +1,4 @@
-//! What a study says of how far it is to be trusted is what comes out of the published figures.
+//! Accuracy statements of a study match the predictions of the published figures.
 
 use super::published::{median, predicted};
 use super::*;
@@ -20,7 +20,7 @@ const SERVING: [&str; 2] =
 const SERVING_EXPERTS: [&str; 1] = [include_str!("../../../data/tensorrt-llm/experts.toml")];
 
 #[test]
-fn what_is_told_of_published_figures_is_so() {
+fn accuracy_statements_match_published_figures() {
     for held in &HELD {
         let files: &[&str] = match held.work {
             Work::Training => &DENSE,
@@ -58,9 +58,10 @@ fn what_is_told_of_published_figures_is_so() {
     }
 }
 
-/// Each candidate is told what is known of such jobs on its GPUs, or that nothing is; who brings a curve is told nothing.
+/// Each candidate gets the known accuracy for its jobs and GPUs, or a statement that there is none; candidates with
+/// their own efficiency get none.
 #[test]
-fn each_candidate_is_told_how_far_it_is_to_be_trusted() {
+fn accuracy_is_reported_per_candidate() {
     let machine = |name: &str, fabric: &str, own: &str| {
         format!("[[candidate]]\nname = \"{name}\"\nfabric = \"{fabric}\"\ngpus = 4\n{own}\n")
     };
@@ -77,10 +78,10 @@ fn each_candidate_is_told_how_far_it_is_to_be_trusted() {
     let of_h100 = "109 published figures of LLM Foundry, NeMo and Megatron Bridge on H100";
     assert!(h100.contains(&format!("on H100 SXM: {of_h100}")) && h100.ends_with(": h100"), "{h100}");
     assert!(l40s.contains("on L40S: no published figure, with any software") && l40s.ends_with(": l40s"), "{l40s}");
-    // Of the same generation, and still another GPU.
+    // Another GPU of the same generation.
     let other = format!("on H200 SXM: no published figure; of the same generation {of_h100}");
     assert!(h200.contains(&other) && h200.ends_with(": h200"), "{h200}");
-    // A curve of one's own is that candidate's alone.
+    // The efficiency of a candidate does not affect the others.
     let time = |name: &str| answer.results.iter().find(|row| row.candidate == name).unwrap().step_time_s;
     assert!(time("own") > time("h100"));
     let own: Vec<bool> = answer.candidates.iter().map(|one| one.kernels.matrix == 0.5).collect();

@@ -1,4 +1,4 @@
-//! The graphs that NCCL's topology search finds: how many channels, how fast, over what.
+//! Graphs found by NCCL's topology search: number of channels, their bandwidth, and the links they use.
 
 mod node;
 mod search;
@@ -13,91 +13,91 @@ use super::communicator::{Communicator, Nearness, Nic};
 use node::NodeFacts;
 use speeds::Reach;
 
-/// How a graph goes through a node; NCCL numbers them 1 to 6 (`src/include/graph.h`, 2.30.7).
+/// Pattern of a graph within a node, numbered 1 to 6 by NCCL (`src/include/graph.h`, 2.30.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
-    /// A tree whose first GPU talks to the parent and one child, the second to the other child.
+    /// Tree whose first GPU is connected to the parent and one child, the second GPU to the other child.
     BalancedTree,
-    /// A tree whose second GPU talks to both children.
+    /// Tree whose second GPU is connected to both children.
     SplitTree,
-    /// A tree whose first GPU talks to all.
+    /// Tree whose first GPU is connected to the parent and both children.
     Tree,
-    /// A ring.
+    /// Ring.
     Ring,
     /// Reduction and multicast in the NVSwitches.
     Nvls,
 }
 
-/// Whether all channels go the same way.
+/// Equality of the channels' paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Channels {
-    /// They do.
+    /// All channels use the same path.
     #[default]
     Same,
-    /// They do not.
+    /// Channels use different paths.
     Differ,
 }
 
-/// A graph, as the search leaves it: before channels are doubled.
+/// Graph as found by the search, before channels are doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// How it goes through a node.
+    /// Pattern within a node.
     pub pattern: Pattern,
-    /// Channels found.
+    /// Number of channels found.
     pub channels: u16,
     /// Bandwidth of a channel inside a node.
     pub inside: Bandwidth,
-    /// Bandwidth of a channel between nodes; on one node what the search left there.
+    /// Bandwidth of a channel between nodes; on one node, the value left by the search.
     pub between: Bandwidth,
-    /// The farthest pair inside a node.
+    /// Path class of the most distant pair inside a node.
     pub inside_class: PathClass,
-    /// The farthest way to a NIC.
+    /// Path class of the most distant NIC.
     pub between_class: PathClass,
-    /// What the network's plugin says of its latency.
+    /// Latency reported by the network plugin.
     pub net_latency: Picos,
-    /// Whether channels are alike.
+    /// Equality of the channels' paths.
     pub same: Channels,
 }
 
-/// The graphs of a communicator.
+/// Graphs of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Graphs {
-    /// Of rings.
+    /// Graph of rings.
     pub ring: Graph,
-    /// Of trees, and of PAT.
+    /// Graph of trees and PAT.
     pub tree: Graph,
-    /// Of NVLS and NVLSTree, where there is one.
+    /// Graph of NVLS and NVLSTree, if there is one.
     pub nvls: Option<Graph>,
 }
 
-/// Whether NVLS graphs are searched.
+/// Use of NVLS graphs in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvlsUse {
-    /// Where the switches can.
+    /// Searched if the switches support it.
     Allowed,
-    /// Never.
+    /// Not searched.
     Off,
 }
 
-/// Why what NCCL's search finds is not known.
+/// Reason why the result of NCCL's search is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Uncovered {
-    /// Every channel takes another way there.
+    /// Every channel uses a different path in a mesh of NVLinks.
     #[error("its search is not modelled for NVLink without switches between more than two GPUs, unless NICs limit it")]
     Mesh,
-    /// NCCL 2.31 and before do not support them.
+    /// NCCL 2.31 and earlier do not support MIG instances.
     #[error("MIG instances are not modelled")]
     Mig,
-    /// NCCL refuses several ranks on a GPU.
+    /// NCCL rejects several ranks on a GPU.
     #[error("it takes one rank a GPU only")]
     SharedGpu,
-    /// Other libraries choose there.
+    /// Other libraries run on other vendors' GPUs.
     #[error("it runs on NVIDIA GPUs only")]
     OtherMaker,
-    /// Tables go by compute capability.
+    /// The tables depend on the compute capability.
     #[error("the fabric does not state the GPUs' compute capability")]
     UnknownGpu,
-    /// No way between two GPUs of a node.
+    /// There is no path between two GPUs of a node.
     #[error("some GPUs of a node do not reach each other")]
     Apart,
     /// No channel fits at any speed.
@@ -111,19 +111,20 @@ pub enum Uncovered {
     Uneven,
 }
 
-/// Whether GPUs are of another maker than NCCL's, so that it runs on none of them.
+/// Returns true if any of the GPUs is of another vendor, so that NCCL does not run.
 pub(crate) fn are_of_another_maker(fabric: &Fabric, devices: &[NodeId]) -> bool {
     devices.iter().any(|&device| node::capability(fabric, device) == Err(Uncovered::OtherMaker))
 }
 
 impl Communicator {
-    /// Of ranks on a fabric, as NCCL's search would find it.
+    /// Determines the communicator of ranks on a fabric as NCCL's search would.
     ///
-    /// Covered: nodes on NVSwitches, nodes whose GPUs hang on PCIe (bridged in pairs or not), one GPU a node; several such
-    /// nodes if they are alike. A node is what hangs together without the network: a host, or a rack on one NVLink domain.
+    /// Supported: nodes with NVSwitches, nodes whose GPUs are attached to PCIe (with NVLink bridges between pairs or
+    /// without), one GPU per node; several such nodes if they are equal. A node is a part of the fabric that is
+    /// connected without the network: a host, or a rack on one NVLink domain.
     ///
     /// # Errors
-    /// [`Uncovered`], for every other machine.
+    /// Returns [`Uncovered`] for every other machine.
     pub fn of(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], nvls: NvlsUse) -> Result<Self, Uncovered> {
         let nodes = nodes(fabric, router, placement)?;
         let (Some(first), Some(fewest), Some(most)) = (
@@ -161,7 +162,7 @@ impl Communicator {
     }
 }
 
-/// One rank talks to nobody.
+/// Graphs of a single rank, which has no peers.
 fn lone(facts: &NodeFacts) -> Graphs {
     let graph = |pattern| Graph {
         pattern,
@@ -176,14 +177,14 @@ fn lone(facts: &NodeFacts) -> Graphs {
     Graphs { ring: graph(Pattern::Ring), tree: graph(Pattern::Tree), nvls: None }
 }
 
-/// The ranks and NICs of what hangs together without the network.
+/// Ranks and NICs of a part of the fabric that is connected without the network.
 struct Island {
     gpus: Vec<NodeId>,
     nics: Vec<NodeId>,
 }
 
 impl Island {
-    /// What must be equal for nodes to be alike: GPUs with their port, NICs with their speed.
+    /// Properties that must agree for nodes to be equal: GPUs with their port, NICs with their speed.
     fn signature(&self, fabric: &Fabric) -> Vec<(NodeKind, Option<Bandwidth>, Option<u32>, u64)> {
         use fabricast_topologies::fabric::Figures;
         let of = |&device: &NodeId| {

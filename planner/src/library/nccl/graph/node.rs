@@ -1,7 +1,7 @@
-//! One node as the search sees it: how its GPUs reach each other, and its NICs.
+//! Node from the point of view of the search: paths between its GPUs, and its NICs.
 //!
-//! The links that a ring through all GPUs loads are counted once, for an order that goes from each GPU to the nearest
-//! one not yet visited: in a tree of switches (PCIe) and on NVSwitches no order loads them less.
+//! Link loads of a ring through all GPUs are counted once, for an order that goes from each GPU to the nearest one not
+//! yet visited. In a tree of switches (PCIe) and on NVSwitches no order has lower loads.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Participants, PathClass, Router};
@@ -12,58 +12,58 @@ use super::super::communicator::Cpu;
 use super::Uncovered;
 use super::speeds;
 
-/// What one channel at 1 GB/s takes of a link, and what the link has.
+/// Bandwidth that one channel of 1 GB/s uses on a link, and the link's capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub taken: f64,
     pub capacity: f64,
 }
 
-/// A NIC of a node.
+/// NIC of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NodeNic {
-    /// Of the way from the nearest GPU to the network.
+    /// Bandwidth of the path from the nearest GPU to the network.
     pub bandwidth: f64,
-    /// Nearest GPU.
+    /// Path class of the nearest GPU.
     pub nearest: PathClass,
-    /// Second nearest, over a peer if that is nearer: where a ring leaves.
+    /// Path class of the second nearest GPU, through a peer if that is nearer; a ring leaves there.
     pub second: PathClass,
 }
 
-/// A node.
+/// Properties of a node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeFacts {
     pub gpus: u32,
     pub capability: (u32, u32),
     pub cpu: Cpu,
-    /// Loads of a ring through the GPUs, those of its last hop apart.
+    /// Link loads of a ring through the GPUs, without and with its last hop.
     pub chain: Vec<Load>,
     pub ring: Vec<Load>,
-    /// Farthest of the ring's hops.
+    /// Path class of the most distant hop of the ring.
     pub class: PathClass,
-    /// Greatest bandwidth between two GPUs.
+    /// Maximum bandwidth between two GPUs.
     pub best: f64,
-    /// Most that a GPU can send: its PCIe link or its NVLinks together.
+    /// Maximum rate at which a GPU can send: its PCIe link or the sum of its NVLinks.
     pub total: f64,
-    /// NVLinks of a GPU to switches that reduce and multicast; 0 without.
+    /// Bandwidth of a GPU's NVLinks to switches that reduce and multicast; 0 without such switches.
     pub switched: f64,
-    /// NVLinks of each GPU, where all hops are on NVLink.
+    /// NVLinks of each GPU, if all hops are on NVLink.
     pub nvlinks: u16,
     pub nics: Vec<NodeNic>,
     pub ways: Ways,
 }
 
-/// Whether channels inside a node all load the same links.
+/// Equality of the links that channels use inside a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ways {
-    /// They do.
+    /// All channels use the same links.
     Alike,
-    /// They may take other ways, where NVLinks join GPUs without switches.
+    /// Channels may use different links, because NVLinks connect GPUs without switches.
     Differ,
 }
 
 impl NodeFacts {
-    /// Of the GPUs of a node, in rank order.
+    /// Determines the properties of a node from its GPUs, in rank order, and NICs.
     pub fn of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nics: &[NodeId]) -> Result<Self, Uncovered> {
         let capabilities = gpus.iter().map(|&gpu| capability(fabric, gpu)).collect::<Result<Vec<u32>, _>>()?;
         let least = capabilities.iter().copied().min().unwrap_or(0);
@@ -101,7 +101,7 @@ impl NodeFacts {
             ring: walk.loads(),
             class: walk.class,
             best: walk.best,
-            // A single GPU is as good as its own memory (LOC).
+            // A single GPU is assigned the bandwidth of its own memory (LOC).
             total: if gpus.len() > 1 { ports } else { 5000.0 },
             switched: if gpus.len() > 1 && least >= 90 && switched.is_finite() { switched } else { 0.0 },
             nvlinks: if on_nvlink { gpus.iter().map(lanes).min().unwrap_or(0) } else { 0 },
@@ -116,7 +116,7 @@ pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered>
     match (node.kind, &node.figures) {
         (NodeKind::Mig, _) => Err(Uncovered::Mig),
         (NodeKind::Gpu, Figures::Gpu(figures)) => match figures.compute_capability {
-            // AMD's numbers are those of gfx.
+            // AMD's values are those of gfx.
             Some(capability @ 1..=299) => Ok(capability),
             Some(_) => Err(Uncovered::OtherMaker),
             None => Err(Uncovered::UnknownGpu),
@@ -126,7 +126,8 @@ pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, Uncovered>
     }
 }
 
-/// Whether GPUs are joined by NVLink without switches, other than in pairs: rings there differ from channel to channel.
+/// Returns true if GPUs are connected by NVLink without switches, other than in pairs. Rings then differ between
+/// channels.
 fn has_mesh(fabric: &Fabric, gpus: &[NodeId]) -> bool {
     gpus.len() > 2
         && gpus.iter().any(|&gpu| {
@@ -147,7 +148,7 @@ fn sum_of(fabric: &Fabric, links: impl Iterator<Item = LinkId>, capability: u32)
     links.map(|link| speeds::link(fabric, link, capability)).sum()
 }
 
-/// The most that a GPU can send: NVLinks together, or PCIe.
+/// Maximum rate at which a GPU can send: the sum of its NVLinks, or PCIe.
 fn port(fabric: &Fabric, gpu: NodeId, capability: u32) -> f64 {
     let nvlink = sum_of(fabric, nvlinks(fabric, gpu), capability);
     let pcie = fabric.leaving(gpu).into_iter().filter(|&link| fabric.link(link).kind == LinkKind::Pcie);
@@ -174,11 +175,11 @@ fn cpu_of(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
         }
     });
     let Some(first) = makers.next() else { return Cpu::Other };
-    // Makers together count as AMD does.
+    // A mixture of vendors is treated as AMD.
     if makers.all(|other| other == first) { first } else { Cpu::Amd }
 }
 
-/// GPUs in an order of nearest neighbours, from the first; of equally near ones that of lower rank.
+/// GPUs in an order of nearest neighbours, from the first; ties go to the lower rank.
 fn nearest_first(router: &Router<'_>, participants: &Participants, gpus: &[NodeId]) -> Result<Vec<NodeId>, Uncovered> {
     let mut left: Vec<NodeId> = gpus.to_vec();
     let mut order = Vec::with_capacity(gpus.len());
@@ -195,7 +196,7 @@ fn nearest_first(router: &Router<'_>, participants: &Participants, gpus: &[NodeI
             if best.is_none_or(|(known, _)| class < known) {
                 best = Some((class, place));
             }
-            // Nothing is nearer than this.
+            // No class is nearer than this one.
             if class <= PathClass::Nvl {
                 break;
             }
@@ -206,7 +207,7 @@ fn nearest_first(router: &Router<'_>, participants: &Participants, gpus: &[NodeI
     Ok(order)
 }
 
-/// Adds up what hops load.
+/// Accumulator of the link loads of hops.
 struct Walk<'a, 'f> {
     fabric: &'a Fabric,
     router: &'a Router<'f>,
@@ -222,7 +223,7 @@ impl Walk<'_, '_> {
     fn hop(&mut self, from: NodeId, to: NodeId) -> Result<(), Uncovered> {
         let path = self.router.path_among(self.participants, from, to).map_err(|_| Uncovered::Apart)?;
         self.class = self.class.max(path.class);
-        // Peers through an Intel CPU take a fifth more of PCIe (INTEL_P2P_OVERHEAD, src/graph/topo.h).
+        // Peer traffic through an Intel CPU uses 20 % more of PCIe (INTEL_P2P_OVERHEAD, src/graph/topo.h).
         let slow = path.class == PathClass::Phb && self.cpu == Cpu::Intel;
         let mut narrowest = f64::INFINITY;
         for hop in &path.hops {
@@ -242,15 +243,16 @@ impl Walk<'_, '_> {
     }
 }
 
-/// A NIC, what it hangs on and what the way there carries.
+/// NIC with the device to which it is attached and the bandwidth of the path there.
 struct Attached {
     nic: NodeNic,
     to: Option<NodeId>,
     way: f64,
 }
 
-/// Several NICs a GPU are one to NCCL, as fast as their common way: the network's plugin stripes messages over those that
-/// hang on the same switch (aws-ofi-nccl src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: a GPU's four NICs on p5).
+/// Merges NICs if there are more than GPUs. NCCL sees several NICs per GPU as one with the bandwidth of their common
+/// path: the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl src/nccl_ofi_topo.c,
+/// `nccl_ofi_topo_group`: a GPU's four NICs on p5).
 fn joined(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
     let nics: Vec<Attached> = nics.collect();
     if nics.len() <= gpus {
@@ -266,7 +268,7 @@ fn joined(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
     groups.into_iter().map(|one| one.nic).collect()
 }
 
-/// How the GPUs reach a NIC; `None` where none does.
+/// Paths from the GPUs to a NIC; `None` if there is none.
 fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<Attached> {
     let mut ways: Vec<(PathClass, f64)> = Vec::new();
     for &gpu in gpus {
@@ -276,7 +278,7 @@ fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, 
     }
     ways.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let &(nearest, bandwidth) = ways.first()?;
-    // A neighbour on NVLink hands over to the NIC, if it reaches it well itself (PXN).
+    // A neighbour on NVLink relays to the NIC if its own path to it is short (PXN).
     let relays = nearest <= PathClass::P2c && gpus.iter().all(|&gpu| nvlinks(fabric, gpu).next().is_some());
     let farther = ways.get(1).map_or(nearest, |&(class, _)| class);
     let second = if relays { farther.min(PathClass::Pxn) } else { farther };

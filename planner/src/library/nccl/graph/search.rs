@@ -1,10 +1,10 @@
-//! The search itself, where a closed form replaces it: nodes on NVSwitches, nodes whose GPUs hang on PCIe, pairs, and
-//! several such nodes with NICs.
+//! NCCL's topology search, for machines where a closed form replaces it: nodes with NVSwitches, nodes whose GPUs are
+//! attached to PCIe, pairs, and several such nodes with NICs.
 //!
-//! NCCL tries speeds from the fastest that the links have, takes as many channels as fit at each, and keeps the greatest
-//! product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines how many fit is a matter of counting
-//! what a ring loads, so no search is needed. Meshes of NVLink without switches, where every channel takes another way,
-//! are covered where their NICs limit them.
+//! NCCL tries channel speeds from the fastest that the links support, fits as many channels as possible at each, and
+//! retains the maximum product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines the number of
+//! channels follows from the link loads of a ring, so no search is needed. Meshes of NVLink without switches, where
+//! every channel uses a different path, are supported if their NICs are the bottleneck.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
@@ -13,14 +13,14 @@ use super::node::{Load, NodeFacts, Ways};
 use super::speeds::{Reach, speeds};
 use super::{Channels, Graph, Graphs, Pattern, Uncovered};
 
-/// Most channels of a search.
+/// Maximum number of channels of a search.
 const MOST: u16 = 32;
-/// The next speed is tried while it is more than this part of the one found.
+/// The next speed is tried while it exceeds this fraction of the speed found.
 const NEXT: f64 = 0.49;
-/// What floating point leaves of an exact fit.
+/// Tolerance for floating-point errors in an exact fit.
 const SLACK: f64 = 1.0 + 1e-9;
 
-/// Channels and their speeds.
+/// Number of channels and their speeds, GB/s.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     channels: u16,
@@ -34,7 +34,7 @@ impl Found {
     }
 }
 
-/// The graphs of one node, of several alike.
+/// Graphs of one node, or of several equal nodes.
 pub(super) fn graphs(node: &NodeFacts, reach: Reach, nvls: super::NvlsUse) -> Result<Graphs, Uncovered> {
     let search = Search { node, reach, speeds: speeds(node.capability.0, reach) };
     let ring = search.ring()?;
@@ -78,7 +78,7 @@ impl Search<'_> {
             }
         }
         let found = found.ok_or(Uncovered::NothingFits)?;
-        // Other ways inside would carry more than this one does, unless the NICs carry no more.
+        // Other paths inside might carry more than this one, unless the NICs are the bottleneck.
         let by_nics = self.reach == Reach::Between && u32::from(found.channels) == self.nics_fit(found.between);
         if self.node.ways == Ways::Differ && !by_nics {
             return Err(Uncovered::Mesh);
@@ -86,7 +86,7 @@ impl Search<'_> {
         Ok(self.doubled(found))
     }
 
-    /// Half the speed on twice the channels, where a channel is fast; not where Hopper has many already.
+    /// Halves the speed and doubles the channels if a channel is fast, except if there are already many on Hopper.
     fn doubled(&self, found: Found) -> Found {
         let many = self.node.capability.0 > 80 && found.inside < 50.0 && found.channels > 4;
         if found.inside < 25.0 || many || found.channels > MOST / 2 {
@@ -95,13 +95,13 @@ impl Search<'_> {
         Found { channels: found.channels * 2, inside: found.inside / 2.0, between: found.between / 2.0 }
     }
 
-    /// As many channels as the ring; faster inside a node as far as links allow, up to twice the network's share.
+    /// Same number of channels as the ring; inside a node faster if links allow, up to twice the network's share.
     fn tree(&self, ring: &Found) -> Found {
         let mut found = *ring;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
             let fits = match self.node.ways {
                 Ways::Alike => self.inside_fit(&self.node.chain, speed) >= ring.channels,
-                // Chains that go different ways share all pairs of GPUs evenly.
+                // Chains on different paths share all pairs of GPUs evenly.
                 Ways::Differ => self.pairs_fit(speed) >= ring.channels,
             };
             if found.inside >= 2.0 * found.between || !fits {
@@ -112,9 +112,9 @@ impl Search<'_> {
         found
     }
 
-    /// Pattern of the trees. From Hopper on, plain trees are tried before farther paths to NICs (`ncclTopoCompute`, "Try a
-    /// simpler tree", since NCCL 2.18.3): a balanced tree needs the second GPU as near to the NIC as the first one, so
-    /// hosts with a NIC to each GPU's switch get plain trees, which the cost model takes off 15 % for.
+    /// Pattern of the trees. From Hopper on, plain trees are tried before longer paths to NICs (`ncclTopoCompute`, "Try
+    /// a simpler tree", since NCCL 2.18.3). A balanced tree needs the second GPU to be as near to the NIC as the first
+    /// one, so hosts with a NIC at each GPU's switch get plain trees, for which the cost model deducts 15 %.
     fn tree_pattern(&self) -> Pattern {
         let near = |nic: &super::node::NodeNic| Some(nic.second) <= self.farthest_nearest();
         let is_plain = match self.reach {
@@ -125,18 +125,19 @@ impl Search<'_> {
         if is_plain { Pattern::Tree } else { Pattern::BalancedTree }
     }
 
-    /// Class of the farthest NIC from its own nearest GPU.
+    /// Class of the most distant NIC from its own nearest GPU.
     fn farthest_nearest(&self) -> Option<PathClass> {
         self.node.nics.iter().map(|nic| nic.nearest).max()
     }
 
-    /// Channels that fit where each chain through n GPUs loads n − 1 of the n(n − 1) ways between two of them.
+    /// Number of channels that fit if each chain through n GPUs loads n − 1 of the n(n − 1) connections between two of
+    /// them.
     fn pairs_fit(&self, speed: f64) -> u16 {
         let narrowest = self.node.chain.iter().map(|load| load.capacity).fold(f64::INFINITY, f64::min);
         (narrowest * f64::from(self.node.gpus) * SLACK / speed).floor() as u16
     }
 
-    /// A head each GPU: its links carry its own channel twice, those of the others once.
+    /// NVLS graph with one head per GPU: a GPU's links carry its own channel twice and those of the others once.
     fn nvls(&self) -> Option<Found> {
         let node = self.node;
         if node.switched == 0.0 {
@@ -146,7 +147,7 @@ impl Search<'_> {
         let mut found: Option<Found> = None;
         for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switched) {
             let heads = match self.reach {
-                // Of more GPUs the first are heads (NCCL_MAX_NVLS_ARITY).
+                // With more GPUs, only the first are heads (NCCL_MAX_NVLS_ARITY).
                 Reach::Inside => node.gpus.min(MOST.into()),
                 Reach::Between => node.gpus.min(self.nics_fit(speed)),
             };
@@ -176,7 +177,7 @@ impl Search<'_> {
         self.node.nics.iter().map(|nic| nic.bandwidth).fold(0.0, f64::max)
     }
 
-    /// Channels that the NICs carry, each a whole one.
+    /// Number of channels that fit on the NICs, each on a single NIC.
     fn nics_fit(&self, speed: f64) -> u32 {
         self.node.nics.iter().map(|nic| (nic.bandwidth * SLACK / speed).floor() as u32).sum()
     }
@@ -199,7 +200,7 @@ impl Search<'_> {
         let by_one = self.node.gpus == 1 || pattern == Pattern::Tree;
         let farthest = |nic: &super::node::NodeNic| if by_one { nic.nearest } else { nic.nearest.max(nic.second) };
         let between_class = match self.reach {
-            // What the search starts from, where nothing leaves the node.
+            // Initial value of the search, since no path leaves the node.
             Reach::Inside => PathClass::Pix,
             Reach::Between => self.node.nics.iter().map(farthest).max().unwrap_or(PathClass::Sys),
         };

@@ -1,17 +1,17 @@
-//! What NCCL's search calls bandwidths: its speeds of channels, and what it takes links for.
+//! Bandwidths in NCCL's search: channel speeds, and NCCL's values for link bandwidths.
 //!
-//! NCCL 2.30.7 `src/graph/search.cc` (speeds), `src/graph/topo.h` and `topo.cc` (links). GB/s. NCCL takes links for less
-//! than they carry, to allow for framing; a fabric states nominal rates, and is read here as NCCL reads the machine.
+//! NCCL 2.30.7 `src/graph/search.cc` (speeds), `src/graph/topo.h` and `topo.cc` (links). GB/s. NCCL's link bandwidths
+//! are below the nominal rates to allow for framing; a fabric states nominal rates, which are converted here.
 
 use fabricast_topologies::fabric::{CpuArch, CpuFigures, Figures};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
-/// Speeds that a channel may have, fastest first.
+/// Extent of a communicator, which selects the channel speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// On one node.
+    /// One node.
     Inside,
-    /// Over several.
+    /// Several nodes.
     Between,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn speeds(compute_capability: u32, reach: Reach) -> &'static [f64] {
     }
 }
 
-/// One NVLink, by compute capability × 10.
+/// NCCL's bandwidth of one NVLink, by compute capability × 10.
 fn nvlink(compute_capability: u32) -> f64 {
     match compute_capability {
         100.. => 40.1,
@@ -45,7 +45,7 @@ fn nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// Nominal rate of one NVLink, as presets and readers state it.
+/// Nominal rate of one NVLink, as stated by presets and readers.
 fn nominal_nvlink(compute_capability: u32) -> f64 {
     match compute_capability {
         100.. => 50.0,
@@ -56,14 +56,14 @@ fn nominal_nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// PCIe lanes: nominal rate, and what NCCL takes it for (width × a code ÷ 80, the codes 15, 30, 60, 120, 240, 480).
+/// PCIe lanes: nominal rate and NCCL's value (width × a code ÷ 80, the codes 15, 30, 60, 120, 240, 480).
 const LANES: [(f64, f64); 6] =
     [(0.25, 0.1875), (0.5, 0.375), (0.984_615, 0.75), (1.969_231, 1.5), (3.938_462, 3.0), (7.562_5, 6.0)];
 
-/// A NIC that states no speed: 10 Gb/s.
+/// Bandwidth of a NIC without a stated speed: 10 Gb/s.
 const UNSTATED_NIC: f64 = 1.25;
 
-/// What NCCL takes a direction of a link for; infinite where it knows no limit.
+/// NCCL's bandwidth of a direction of a link; infinite if it has no limit.
 pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
     let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
@@ -75,7 +75,7 @@ pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 
     }
 }
 
-/// NVLinks that a link stands for: a file that does not count them states their bandwidth together.
+/// Number of NVLinks that a link represents. If it is not stated, it is derived from their total bandwidth.
 pub(super) fn lanes(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
     let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gbps);
@@ -89,7 +89,7 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     if nominal.is_infinite() {
         return f64::INFINITY;
     }
-    // A width that is not stated is 16 (topo.cc).
+    // The default width is 16 (topo.cc).
     let width = if lanes <= 1 { 16.0 } else { f64::from(lanes) };
     let each = nominal / width;
     let far = |known: &(f64, f64)| (known.0 / each).ln().abs();
@@ -97,7 +97,7 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     nearest.map_or(nominal, |&(_, taken)| width * taken)
 }
 
-/// Between CPU sockets, by the CPU (`ncclTopoGetInterCpuBw`).
+/// Bandwidth between CPU sockets, by the CPU (`ncclTopoGetInterCpuBw`).
 fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
     const INTEL: &str = "GenuineIntel";
     let Some(figures) = cpu(fabric, node) else { return f64::INFINITY };
@@ -115,7 +115,7 @@ fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
     }
 }
 
-/// What is known of a CPU socket.
+/// Figures of a CPU socket.
 pub(super) fn cpu(fabric: &Fabric, node: NodeId) -> Option<&CpuFigures> {
     match (&fabric.node(node).kind, &fabric.node(node).figures) {
         (NodeKind::Cpu, Figures::Cpu(figures)) => Some(figures),
@@ -123,10 +123,10 @@ pub(super) fn cpu(fabric: &Fabric, node: NodeId) -> Option<&CpuFigures> {
     }
 }
 
-/// What NCCL takes a NIC's network side for.
+/// NCCL's bandwidth of a NIC's network side.
 pub(super) fn nic(fabric: &Fabric, node: NodeId) -> f64 {
     let Figures::Nic(figures) = &fabric.node(node).figures else { return UNSTATED_NIC };
-    // The loopback interface has no speed; that of the fabric is what sockets were measured to carry.
+    // The loopback interface has no speed; the fabric's value is the measured socket bandwidth.
     if figures.model.as_deref() == Some("loopback") {
         return UNSTATED_NIC;
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nominal_rates_are_read_as_nccl_reads_the_machine() {
+    fn nominal_rates_convert_to_nccl_bandwidths() {
         for (nominal, lanes, taken) in
             [(63.0, 16, 48.0), (31.5, 16, 24.0), (15.75, 16, 12.0), (63.0, 1, 48.0), (31.5, 8, 24.0)]
         {
