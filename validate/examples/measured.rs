@@ -1,4 +1,4 @@
-//! Reads every manifest below a folder and says what is in it: `cargo run -p fabricast-validate --example measured DIR`.
+//! Reads every manifest below a folder and summarizes it: `cargo run -p fabricast-validate --example measured DIR`.
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// The TOML files below a folder that have measurements in them.
+/// Collects the TOML files below a folder that contain measurements.
 fn manifests(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {

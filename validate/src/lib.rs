@@ -1,9 +1,9 @@
-//! Real GPUs and what was measured on them.
+//! Access to real GPUs, and comparison of measurements with predictions.
 //!
-//! This crate owns everything that touches a GPU or a measurement: the driver layer (cudarc, loaded at run time), and
-//! [`measured`] data: logs, manifests, and how predictions compare with them. It is the only crate, besides the tuner
-//! plugin, that may use `unsafe`. It never decides anything: it reports, and the planner and the user decide. Without a
-//! driver every entry point returns an error; nothing here panics for want of hardware.
+//! This crate owns everything that uses a GPU or a measurement: the CUDA driver layer (cudarc, loaded at run time), and
+//! [`measured`] data: logs, manifests, and the comparison of predictions with them. It is the only crate, besides the
+//! tuner plugin, that may use `unsafe`. It only reports; the planner and the user decide. Without a driver every entry
+//! point returns an error; missing hardware never causes a panic.
 #![warn(missing_docs)]
 
 pub mod calibrate;

@@ -1,5 +1,5 @@
-//! NVML, NVIDIA's management library: what the driver knows of links and buses and the CUDA driver does not tell.
-//! Everything here only reads; clocks and modes stay as they are.
+//! NVML, NVIDIA's management library: link and bus properties that the CUDA driver does not report. All calls are
+//! read-only; clocks and modes stay unchanged.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -16,24 +16,24 @@ const NVML: Wanted = Wanted {
 type Code = c_int;
 type Handle = *mut c_void;
 
-/// `NVML_SUCCESS`, and `NVML_ERROR_NOT_SUPPORTED`: the device has no such thing.
+/// `NVML_SUCCESS`.
 const SUCCESS: Code = 0;
 
 /// `NVML_NVLINK_MAX_LINKS`.
 const MOST_LINKS: c_uint = 18;
 
-/// Why NVML says nothing.
+/// Reasons why NVML cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmlError {
-    /// It is not there.
+    /// The library is missing or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// A call that must work failed.
+    /// A call that must succeed failed.
     #[error("{call} failed: {text}")]
     Call {
-        /// NVML's function.
+        /// NVML function that failed.
         call: &'static str,
-        /// Its text for the code.
+        /// NVML's text for the error code.
         text: String,
     },
 }
@@ -62,13 +62,13 @@ struct FieldValue {
     value: u64,
 }
 
-/// NVML, loaded and initialised; shut down when dropped.
+/// NVML, loaded and initialized; shut down when dropped.
 #[derive(Debug)]
 pub struct Nvml {
     library: SharedLibrary,
 }
 
-/// A GPU, as NVML knows it.
+/// NVML handle of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct NvmlDevice<'a> {
     nvml: &'a Nvml,
@@ -78,21 +78,22 @@ pub struct NvmlDevice<'a> {
 /// One NVLink of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// Its number.
+    /// Index of the link.
     pub link: u32,
-    /// Whether it is up.
+    /// True if the link is up.
     pub active: bool,
-    /// What is at its other end.
+    /// Device at the other end.
     pub remote: Remote,
-    /// PCI address of that, where the machine shows it.
+    /// PCI address of the remote device, if the machine exposes it.
     pub remote_pci: Option<String>,
-    /// What one direction carries, in MB/s as the driver counts; absent where it does not say.
+    /// Bandwidth of one direction in MB/s, as counted by the driver. `None` if not reported.
     pub speed_mbps: Option<u32>,
-    /// Replays and recoveries since the driver was loaded: a link with errors. Absent where it does not say.
+    /// Replays and recoveries since the driver was loaded. A nonzero value indicates a link with errors. `None` if not
+    /// reported.
     pub errors: Option<u64>,
 }
 
-/// What an NVLink leads to.
+/// Kind of device that an NVLink connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// Another GPU.
@@ -101,45 +102,45 @@ pub enum Remote {
     Switch,
     /// A CPU.
     Cpu,
-    /// The driver does not say.
+    /// Not reported by the driver.
     Unknown,
 }
 
-/// What two GPUs share on their way over PCIe.
+/// Closest common ancestor of two GPUs in the PCIe topology (`nvmlGpuTopologyLevel_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ancestor {
-    /// They sit on one board.
+    /// A common board.
     Board,
-    /// One PCIe switch.
+    /// A single PCIe switch.
     Switch,
-    /// Several PCIe switches, none of them a CPU's.
+    /// Several PCIe switches, without a host bridge.
     Switches,
-    /// A CPU's host bridge.
+    /// The host bridge of a CPU.
     HostBridge,
     /// A NUMA node.
     NumaNode,
-    /// The machine: the way leads between CPUs.
+    /// The system: the path crosses CPU sockets.
     System,
 }
 
-/// A PCIe link: what it runs at and what it could.
+/// A PCIe link: its current and maximum speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcieLink {
-    /// Generation now; a GPU at rest lowers it.
+    /// Current generation. An idle GPU lowers it.
     pub generation: Option<u32>,
-    /// Lanes now.
+    /// Current number of lanes.
     pub width: Option<u32>,
-    /// The best generation that device and slot can.
+    /// Highest generation that both device and slot support.
     pub max_generation: Option<u32>,
-    /// The most lanes that device and slot can.
+    /// Largest number of lanes that both device and slot support.
     pub max_width: Option<u32>,
 }
 
 impl Nvml {
-    /// Loads and initialises it.
+    /// Loads and initializes NVML.
     ///
     /// # Errors
-    /// It is missing or does not start.
+    /// The library is missing or fails to initialize.
     pub fn load() -> Result<Self, NvmlError> {
         let library = SharedLibrary::open(&NVML, None, Visibility::Local)?;
         // SAFETY: the types are those of nvml.h.
@@ -155,24 +156,25 @@ impl Nvml {
         Ok(Self { library })
     }
 
-    /// The driver's version: `580.159.04`.
+    /// Version of the driver, such as `580.159.04`.
     pub fn driver_version(&self) -> Option<String> {
         type Get = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
         const ROOM: usize = 96;
         let mut text = [0 as c_char; ROOM];
-        // SAFETY: the type is that of nvml.h; NVML writes at most as many bytes as said, one less than there are.
+        // SAFETY: the type is that of nvml.h; NVML writes at most the given number of bytes, one less than the buffer
+        // holds.
         let code = unsafe {
             self.library.function::<Get>("nvmlSystemGetDriverVersion").ok()?(text.as_mut_ptr(), ROOM as c_uint - 1)
         };
         (code == SUCCESS).then(|| text_of(&text))
     }
 
-    /// The GPU at a PCI address.
+    /// Returns the GPU at a PCI address. `None` if NVML does not know it.
     pub fn device(&self, pci: &str) -> Option<NvmlDevice<'_>> {
         type Get = unsafe extern "C" fn(*const c_char, *mut Handle) -> Code;
         let address = CString::new(pci).ok()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the type is that of nvml.h; the address ends with a zero.
+        // SAFETY: the type is that of nvml.h; the address is zero-terminated.
         let code = unsafe {
             self.library.function::<Get>("nvmlDeviceGetHandleByPciBusId_v2").ok()?(address.as_ptr(), &raw mut handle)
         };
@@ -182,7 +184,7 @@ impl Nvml {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: the type is that of nvml.h; initialised once, shut down once.
+        // SAFETY: the type is that of nvml.h; initialized once, shut down once.
         unsafe {
             if let Ok(shutdown) = self.library.function::<unsafe extern "C" fn() -> Code>("nvmlShutdown") {
                 shutdown();
@@ -192,7 +194,7 @@ impl Drop for Nvml {
 }
 
 impl NvmlDevice<'_> {
-    /// A number by a getter of a device alone; `None` where the device or the version has none.
+    /// Value of a getter whose only input is the device. `None` if the device or the NVML version does not support it.
     fn number(self, symbol: &'static str) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint) -> Code;
         let mut value = 0;
@@ -201,7 +203,7 @@ impl NvmlDevice<'_> {
         (code == SUCCESS).then_some(value)
     }
 
-    /// A number of one of its NVLinks.
+    /// Value of a getter for one NVLink of the device. `None` if not supported.
     fn of_link(self, symbol: &'static str, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Code;
         let mut value = 0;
@@ -210,7 +212,7 @@ impl NvmlDevice<'_> {
         (code == SUCCESS).then_some(value)
     }
 
-    /// Its PCIe link.
+    /// State of the GPU's PCIe link.
     pub fn pcie(self) -> PcieLink {
         PcieLink {
             generation: self.number("nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -220,7 +222,7 @@ impl NvmlDevice<'_> {
         }
     }
 
-    /// Whether it is cut into MIG instances; `None` where it cannot be.
+    /// True if the GPU is partitioned into MIG instances. `None` if it does not support MIG.
     pub fn mig(self) -> Option<bool> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint, *mut c_uint) -> Code;
         let (mut current, mut pending) = (0, 0);
@@ -232,7 +234,7 @@ impl NvmlDevice<'_> {
         (code == SUCCESS).then_some(current == 1)
     }
 
-    /// Its NVLinks, those that are down included.
+    /// All NVLinks of the GPU, including those that are down.
     pub fn links(self) -> Vec<LinkState> {
         (0..MOST_LINKS)
             .filter_map(|link| {
@@ -259,23 +261,23 @@ impl NvmlDevice<'_> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut PciInfo) -> Code;
         let mut info =
             PciInfo { legacy: [0; 16], domain: 0, bus: 0, device: 0, device_id: 0, subsystem_id: 0, address: [0; 32] };
-        // SAFETY: the type is that of nvml.h; the struct is written whole.
+        // SAFETY: the type is that of nvml.h; the struct has the layout that NVML writes.
         let code = unsafe {
             let get = self.nvml.library.function::<Get>("nvmlDeviceGetNvLinkRemotePciInfo_v2").ok()?;
             get(self.handle, link, &raw mut info)
         };
-        // Inside of a virtual machine the domain is all ones: the address is hidden.
+        // A domain of all ones means that a virtual machine hides the address.
         let hidden = info.domain >= 0xFFFF;
         (code == SUCCESS && !hidden).then(|| {
             let text = text_of(&info.address).to_lowercase();
-            // NVML writes eight digits of the domain, everyone else four.
+            // NVML writes eight hexadecimal digits for the domain; other tools write four.
             text.strip_prefix("0000").filter(|rest| rest.len() == 12).map_or(text.clone(), str::to_owned)
         })
     }
 
     fn link_speed(self, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_int, *mut FieldValue) -> Code;
-        /// `NVML_FI_DEV_NVLINK_GET_SPEED`: MB/s of the link named by the scope.
+        /// `NVML_FI_DEV_NVLINK_GET_SPEED`: MB/s of the link given by `scope`.
         const SPEED: c_uint = 164;
         let mut field = FieldValue { field: SPEED, scope: link, timestamp: 0, latency: 0, kind: 0, code: 0, value: 0 };
         // SAFETY: the type is that of nvml.h; one value is read and written.
@@ -283,7 +285,7 @@ impl NvmlDevice<'_> {
             let get = self.nvml.library.function::<Get>("nvmlDeviceGetFieldValues").ok()?;
             get(self.handle, 1, &raw mut field)
         };
-        // The number lies in the low half of the union.
+        // The value is an unsigned int, the low half of the union.
         let speed = (field.value & u64::from(u32::MAX)) as u32;
         (code == SUCCESS && field.code == SUCCESS && speed > 0).then_some(speed)
     }
@@ -306,7 +308,7 @@ impl NvmlDevice<'_> {
         }
     }
 
-    /// What it shares with another GPU on the way over PCIe.
+    /// Closest common ancestor with another GPU in the PCIe topology.
     pub fn ancestor(self, other: Self) -> Option<Ancestor> {
         type Get = unsafe extern "C" fn(Handle, Handle, *mut c_uint) -> Code;
         let mut level = 0;
@@ -337,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structs_lie_as_in_the_header() {
+    fn struct_sizes_match_nvml_header() {
         assert_eq!(size_of::<PciInfo>(), 68);
         assert_eq!(size_of::<FieldValue>(), 40);
     }

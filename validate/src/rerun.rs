@@ -1,4 +1,4 @@
-//! A measurement to be run again: its fabric, routes and launch, for simulating its rows with any profile.
+//! Simulation of a measurement: its fabric, routes and launch settings, reused to simulate its rows with any profile.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::strategy_of::{Strategies, call};
 
-/// What does not depend on row and profile.
+/// The parts of a simulation that depend on neither the row nor the profile.
 pub(crate) struct Rerun<'a> {
     pub measurement: &'a Measurement,
     pub router: Router<'a>,
@@ -33,12 +33,12 @@ impl<'a> Rerun<'a> {
         Self { measurement, router, abilities }
     }
 
-    /// What names the strategies of its rows.
+    /// Returns the lookup that identifies the strategies of this measurement's rows.
     pub fn strategies(&self) -> Strategies<'a> {
         Strategies::new(self.measurement, &self.router)
     }
 
-    /// Whether both were measured on the same fabric, with the same GPUs and routes in use.
+    /// Returns true if both were measured on the same fabric, with the same GPUs and routes in use.
     pub fn is_on_the_fabric_of(&self, other: &Self) -> bool {
         let (a, b) = (self.measurement, other.measurement);
         let of = |one: &Measurement| (one.configuration.nodes, one.configuration.gpus, one.configuration.in_network);
@@ -47,7 +47,7 @@ impl<'a> Rerun<'a> {
             && self.router.options() == other.router.options()
     }
 
-    /// How its calls were launched.
+    /// The launch mode of the measured calls.
     pub fn mode(&self) -> LaunchMode {
         let configuration = &self.measurement.configuration;
         LaunchMode {
@@ -57,7 +57,8 @@ impl<'a> Rerun<'a> {
         }
     }
 
-    /// The schedule of a row, with the profile's chunks where the strategy names none; `None` where there is none.
+    /// The schedule of a row. Chunk sizes come from the profile if the strategy sets none. `None` if the strategy has
+    /// no schedule for this call.
     pub fn schedule(
         &self,
         strategy: Strategy,
@@ -72,7 +73,7 @@ impl<'a> Rerun<'a> {
         timed(strategy.algorithm, &shape, self.router.options().buffers).ok()
     }
 
-    /// The run of a schedule as it is measured, one call after the other; `None` where it cannot run.
+    /// Simulates a schedule in the way it was measured, with back-to-back calls. `None` if it cannot be simulated.
     pub fn simulate(&self, schedule: &dyn Generate, profile: &Profile) -> Option<Again> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let setting = Setting { fabric, router: &self.router, placement, profile, delays: &[] };
@@ -94,18 +95,18 @@ impl<'a> Rerun<'a> {
     }
 }
 
-/// What a run says.
+/// Result of a simulation.
 pub(crate) struct Again {
-    /// From call to call.
+    /// Time per call.
     pub time: Picos,
-    /// The part of it that bytes took at the rates that they had.
+    /// Part of the time due to bandwidth, including waiting for shared capacity.
     pub bytes: Picos,
-    /// The interval around the time.
+    /// Prediction interval of the time.
     pub band: Band,
-    /// What decides the time.
+    /// The regime that determines the time.
     #[cfg(test)]
     pub decides: fabricast_sim::profile::Decides,
-    /// Events handled.
+    /// Number of events processed.
     pub events: u64,
     pub busiest: Option<Busiest>,
 }

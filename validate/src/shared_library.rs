@@ -1,5 +1,5 @@
-//! Finding and opening NVIDIA's libraries at run time: where the user says, where the loader looks, in the usual
-//! folders, and in the folders of Python wheels, which the loader never looks into.
+//! Location and loading of NVIDIA's libraries at run time. The search covers the path given by the user, the dynamic
+//! loader, the usual folders, and the folders of Python wheels, which the loader does not search.
 #![expect(unsafe_code, reason = "opening a library runs its initialisers; what a symbol is cannot be checked")]
 
 use std::collections::BTreeSet;
@@ -8,54 +8,55 @@ use std::path::{Path, PathBuf};
 /// A library that may be installed.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// What people call it.
+    /// Display name.
     pub name: &'static str,
-    /// Its files, the best first.
+    /// File names in order of preference.
     pub files: &'static [&'static str],
-    /// Where wheels keep it, below `site-packages`.
+    /// Folders below `site-packages` in which Python wheels install it.
     pub wheel_folders: &'static [&'static str],
-    /// What to do where it is missing.
+    /// Advice for the user if it is missing.
     pub advice: &'static str,
 }
 
-/// Why a library cannot be used.
+/// Reasons why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
-    /// It is nowhere.
+    /// The library was not found.
     #[error(
         "{name} is not on this machine: neither the loader nor the folders of CUDA and of Python wheels have {file}; {advice}"
     )]
     Missing {
-        /// What people call it.
+        /// Display name of the library.
         name: &'static str,
-        /// The file looked for.
+        /// File name that was searched for.
         file: &'static str,
-        /// What to do.
+        /// Advice for the user.
         advice: &'static str,
     },
-    /// A file is there and cannot be opened.
+    /// The file exists but cannot be loaded.
     #[error("{path}: cannot be loaded as {name}: {reason}")]
     Broken {
-        /// What people call it.
+        /// Display name of the library.
         name: &'static str,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the loader says.
+        /// Message of the loader.
         reason: String,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("{path}: this {name} has no function {symbol}; another version is needed")]
     Symbol {
-        /// What people call it.
+        /// Display name of the library.
         name: &'static str,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The function.
+        /// Name of the function.
         symbol: &'static str,
     },
 }
 
-/// An opened library, never closed: what it registers with the driver must not go before the process does.
+/// A loaded library. It is never unloaded, because the callbacks that it registers with the driver must stay valid
+/// until the process ends.
 #[derive(Debug)]
 pub struct SharedLibrary {
     name: &'static str,
@@ -63,20 +64,21 @@ pub struct SharedLibrary {
     handle: libloading::os::unix::Library,
 }
 
-/// Whose names an opened library's own names are.
+/// Visibility of a library's symbols, as in `dlopen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Its own.
+    /// Only the library itself (`RTLD_LOCAL`).
     Local,
-    /// Those of libraries opened later, too, which NVSHMEM's plugins need.
+    /// Libraries loaded later as well (`RTLD_GLOBAL`), which NVSHMEM's plugins need.
     Global,
 }
 
 impl SharedLibrary {
-    /// Opens the library: the file or folder `choice` where one is given, otherwise the first that is found.
+    /// Loads the library from the file or folder `choice` if given, otherwise from the first candidate that loads.
     ///
     /// # Errors
-    /// [`LibraryError::Missing`], or [`LibraryError::Broken`] for a choice that cannot be opened.
+    /// [`LibraryError::Missing`] if no candidate exists; [`LibraryError::Broken`] if the choice, or a file that was
+    /// found, cannot be loaded.
     pub fn open(wanted: &Wanted, choice: Option<&Path>, visibility: Visibility) -> Result<Self, LibraryError> {
         if let Some(choice) = choice {
             let files = wanted.files.iter().map(|file| choice.join(file));
@@ -105,8 +107,8 @@ impl SharedLibrary {
             Visibility::Local => RTLD_NOW | RTLD_LOCAL,
             Visibility::Global => RTLD_NOW | RTLD_GLOBAL,
         };
-        // SAFETY: what a library does when it is opened cannot be checked. The file is one that the user named, or that lies where
-        // the loader and Python take code from anyway: whoever can put a file there can run code as this user.
+        // SAFETY: the initializers of a library cannot be checked. The file was named by the user or lies where the
+        // loader and Python search for code: whoever can write there can run code as this user.
         match unsafe { Library::open(Some(path), flags) } {
             Ok(handle) => Ok(Self { name: wanted.name, path: loaded_as(path), handle }),
             Err(error) => Err(LibraryError::Broken {
@@ -117,20 +119,20 @@ impl SharedLibrary {
         }
     }
 
-    /// Its file; a bare name where the loader found it and the kernel does not say where.
+    /// Path of the file. A bare name if the loader found it and `/proc/self/maps` does not list it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// One of its functions.
+    /// Returns the function `symbol` of the library.
     ///
     /// # Safety
-    /// `F` must be the function's type in C. The library is never closed, so the function stays.
+    /// `F` must be the function's type in C. The library is never unloaded, so the pointer stays valid.
     ///
     /// # Errors
     /// [`LibraryError::Symbol`].
     pub unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
-        // SAFETY: the caller answers for the type.
+        // SAFETY: the caller guarantees the type.
         unsafe { self.handle.get::<F>(symbol.as_bytes()) }.map(|found| *found).map_err(|_| LibraryError::Symbol {
             name: self.name,
             path: self.path.display().to_string(),
@@ -138,7 +140,7 @@ impl SharedLibrary {
         })
     }
 
-    /// Whether it has a function.
+    /// Returns true if the library has the function.
     pub fn has(&self, symbol: &'static str) -> bool {
         // SAFETY: the address is not used.
         unsafe { self.function::<*const ()>(symbol) }.is_ok()
@@ -147,13 +149,14 @@ impl SharedLibrary {
 
 impl Drop for SharedLibrary {
     fn drop(&mut self) {
-        // Taken out of its handle's care: closing would pull code away under the driver's callbacks.
+        // The handle is replaced so that it is never closed: unloading would remove code that the driver's callbacks
+        // run.
         let empty = libloading::os::unix::Library::this();
         std::mem::forget(std::mem::replace(&mut self.handle, empty));
     }
 }
 
-/// Where the loader found what was opened by a bare name, by the kernel's list of what this process has mapped.
+/// Path of a library opened by a bare name, according to `/proc/self/maps`.
 fn loaded_as(path: &Path) -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let stem = path.to_string_lossy();
@@ -165,7 +168,7 @@ fn loaded_as(path: &Path) -> PathBuf {
     found.map_or_else(|| path.to_owned(), PathBuf::from)
 }
 
-/// Every place where the library may be, the likeliest first. Bare names are for the loader.
+/// Candidate paths of the library, the likeliest first. Bare names are resolved by the loader.
 fn candidates(wanted: &Wanted) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = wanted.files.iter().map(PathBuf::from).collect();
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -183,7 +186,8 @@ fn candidates(wanted: &Wanted) -> Vec<PathBuf> {
     paths
 }
 
-/// Folders of Python packages: of the virtual environment, of every `python3` on the path, of the user, of the system.
+/// Folders of Python packages: from `PYTHONPATH`, the active virtual environment, every `python3` in `PATH`, and
+/// `~/.local`.
 pub fn site_packages() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = Vec::new();
     roots.extend(["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from));
@@ -222,14 +226,14 @@ mod tests {
     };
 
     #[test]
-    fn a_library_that_is_nowhere_is_missing() {
+    fn absent_library_is_reported_missing() {
         let error = SharedLibrary::open(&NOWHERE, None, Visibility::Local).unwrap_err();
         assert!(matches!(error, LibraryError::Missing { .. }), "{error}");
         assert!(error.to_string().contains("nothing helps"), "{error}");
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_named() {
+    fn unloadable_file_is_named_in_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libfabricast-nowhere.so.7");
         std::fs::write(&path, "not a library").unwrap();

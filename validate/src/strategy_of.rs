@@ -1,4 +1,4 @@
-//! Which strategy a measured row ran: what was forced, and what its library chose of the rest.
+//! Strategy of a measured row: the forced settings, completed by the choice of the library.
 
 use fabricast_planner::library::nccl::{Settings, Version};
 use fabricast_planner::library::{Chooser, Conditions, Library, Registered};
@@ -10,14 +10,15 @@ use fabricast_topologies::route::Router;
 use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
 use crate::measured::{LibraryName, Row};
 
-/// Names the strategies of one measurement's rows.
+/// Identifies the strategies of one measurement's rows.
 pub struct Strategies<'a> {
     measurement: &'a Measurement,
     chooser: Option<Chooser>,
 }
 
 impl<'a> Strategies<'a> {
-    /// Of a measurement, on the routes of its fabric. Nothing is chosen where the library's rules are not known.
+    /// Creates the lookup for a measurement, on the routes of its fabric. Only fully forced strategies are known if the
+    /// library's selection rules are unknown.
     #[must_use]
     pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
         let chooser = library(&measurement.configuration).map(|library| {
@@ -28,7 +29,7 @@ impl<'a> Strategies<'a> {
         Self { measurement, chooser }
     }
 
-    /// The strategy of a row; `None` where the library's rules do not tell.
+    /// The strategy of a row. `None` if the library's selection rules do not determine it.
     #[must_use]
     pub fn of(&self, row: &Row) -> Option<Strategy> {
         if let Some(named) = named(&self.measurement.configuration) {
@@ -42,7 +43,7 @@ impl<'a> Strategies<'a> {
     }
 }
 
-/// The strategy that is named in full, of what leaves nothing to a library's rules.
+/// The strategy if algorithm, protocol and channels are all forced, so that no library rule applies.
 fn named(configuration: &Configuration) -> Option<Strategy> {
     let ours = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
     let (algorithm, protocol, channels) =
@@ -62,7 +63,8 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
     }
 }
 
-/// The library whose rules count: that of the measurement or the nearest known one, the newest NCCL where none is named.
+/// The library whose selection rules apply: the measured version of NCCL or the nearest known one, and the newest NCCL
+/// if none is named.
 fn library(configuration: &Configuration) -> Option<Library> {
     match &configuration.library {
         None => Some(Library::Nccl(Version::NEWEST)),
@@ -73,7 +75,7 @@ fn library(configuration: &Configuration) -> Option<Library> {
     }
 }
 
-/// What was set, and what was forced, in NCCL's own words.
+/// Library conditions of a measurement: the environment and the forced settings, expressed as NCCL variables.
 fn conditions(measurement: &Measurement) -> Conditions {
     let configuration = &measurement.configuration;
     let mut words: Vec<String> = configuration.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -89,13 +91,13 @@ fn conditions(measurement: &Measurement) -> Conditions {
     }
     let plugin = MeasuredNetwork::of(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
     for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
-        // It sets what nobody else did.
+        // Settings of the network plugin apply only to variables that nothing else sets.
         let name = word.split('=').next().unwrap_or_default();
         if !words.iter().any(|set| set.split('=').next() == Some(name)) {
             words.push(word.to_owned());
         }
     }
-    // Words that NCCL does not know force nothing.
+    // Settings that NCCL does not know force nothing.
     let settings = Settings::parse(&words.join(" ")).map(|(settings, _)| settings).unwrap_or_default();
     let first = measurement.rows.first();
     Conditions {

@@ -1,4 +1,5 @@
-//! NCCL's variables in the environment of a process: a program of its own, since they get their places while it has one thread.
+//! NCCL's environment variables in a process. A test program of its own, because they are reserved while it has a
+//! single thread.
 #![expect(unsafe_code, reason = "reads the environment as C does")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -6,24 +7,24 @@ use std::ffi::{CStr, CString, c_char};
 
 use fabricast_validate::nccl::{Forced, reserve};
 
-/// A variable as NCCL reads it.
+/// Reads a variable as NCCL does.
 fn read(name: &str) -> Option<String> {
     unsafe extern "C" {
         fn getenv(name: *const c_char) -> *const c_char;
     }
     let name = CString::new(name).unwrap();
-    // SAFETY: a text that ends with a zero; nobody moves the environment after it was reserved.
+    // SAFETY: a zero-terminated text; the environment does not move after it was reserved.
     let value = unsafe { getenv(name.as_ptr()) };
-    // SAFETY: null, or a text that ends with a zero.
+    // SAFETY: null, or a zero-terminated text.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_str().unwrap().to_owned())
 }
 
 fn main() {
-    // As with `--list`, which lists no test.
+    // With `--list`, lists no test.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }
-    // (Elsewhere it is not known how many threads there are.)
+    // On other systems the number of threads is unknown.
     if !cfg!(target_os = "linux") {
         return;
     }
@@ -34,7 +35,7 @@ fn main() {
     reserve().unwrap();
     assert_eq!(["NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"].map(read), before);
     let forced = Forced { algorithm: Some("Ring".to_owned()), ..Forced::default() };
-    // Other threads read all the while, and see the value of before or that of now.
+    // Another thread reads meanwhile, and sees either the previous value or the new one.
     let reads = std::thread::scope(|scope| {
         let (tell, heard) = std::sync::mpsc::channel::<()>();
         let reader = scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! The driver layer and NCCL on real GPUs. Every test passes, and says that it was skipped, where there are none.
+//! Driver layer and NCCL on real GPUs. Without GPUs every test passes with a message that it was skipped.
 #![expect(unsafe_code, reason = "kernels are launched and NCCL is called")]
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, Operands, 
 
 const PATIENCE: Watchdog = Watchdog::new(Duration::from_secs(20));
 
-/// Contexts of `count` GPUs that reach each other, or a line that says why there are none.
+/// Returns contexts of `count` GPUs with direct peer access, or prints why there are none.
 fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
@@ -43,7 +43,7 @@ fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
     Some(contexts)
 }
 
-/// As many GPUs as there are, two at least.
+/// Returns contexts of all GPUs, at least two.
 fn several() -> Option<Vec<Arc<Context>>> {
     let most = Driver::load().map_or(2, Driver::device_count);
     gpus(most.max(2))
@@ -68,7 +68,7 @@ fn download(stream: &Stream, memory: &DeviceMemory) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_go_there_and_back() {
+fn transfers_round_trip() {
     let Some(contexts) = gpus(1) else { return };
     let stream = Stream::new(&contexts[0]).unwrap();
     let memory = DeviceMemory::new(&contexts[0], Bytes(4096)).unwrap();
@@ -90,7 +90,7 @@ fn bytes_go_there_and_back() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_with_call_and_device() {
+fn invalid_calls_name_the_function_and_device() {
     let Some(contexts) = gpus(1) else { return };
     let context = &contexts[0];
     let error = DeviceMemory::new(context, Bytes(1 << 50)).unwrap_err();
@@ -107,11 +107,11 @@ fn what_cannot_be_is_an_error_with_call_and_device() {
     assert!(error.to_string().contains("cuModuleGetFunction failed on GPU 0: CUDA_ERROR_NOT_FOUND"), "{error}");
     let stream = Stream::new(context).unwrap();
     let one = module.function("one").unwrap();
-    // SAFETY: the kernel takes nothing; the shape is refused.
+    // SAFETY: the kernel has no arguments; the launch is rejected.
     let error = unsafe { one.launch(&stream, Launch::plain(1, 4096), &Arguments::new()) }.unwrap_err();
     assert!(error.to_string().contains("cuLaunchKernel failed on GPU 0"), "{error}");
-    // The context still works.
-    // SAFETY: the kernel takes nothing and does nothing.
+    // The context remains usable.
+    // SAFETY: the kernel has no arguments and no effect.
     unsafe { one.launch(&stream, Launch::plain(1, 32), &Arguments::new()) }.unwrap();
     wait(&stream);
 }
@@ -153,7 +153,7 @@ fn graphs_replay_kernels_and_copies() {
     wait(&stream);
     assert!(end.since(&start).unwrap().0 > 0);
     assert_eq!(download(&stream, &a), words((0..1000).map(|i| i + 35)));
-    // A capture that fails leaves the stream as it was.
+    // A failing capture leaves the stream unchanged.
     let failing = || Err(CudaError::Abandoned);
     // SAFETY: nothing is captured.
     let failed = unsafe { Graph::capture(&stream, &failing) };
@@ -163,9 +163,9 @@ fn graphs_replay_kernels_and_copies() {
 }
 
 #[test]
-fn what_hangs_is_named_and_left() {
+fn hanging_kernels_are_reported_and_abandoned() {
     let Some(contexts) = gpus(1) else { return };
-    // A context of its own owner, since it is abandoned.
+    // A context without other users, because it is abandoned.
     let context = &contexts[0];
     let Ok(code) = compile::compile(ADD, context.device().arch().unwrap(), &[]) else {
         println!("skipped: no compiler");
@@ -174,7 +174,7 @@ fn what_hangs_is_named_and_left() {
     let until = Module::load(context, &code).unwrap().function("until").unwrap();
     let flag = HostMemory::new(context, Bytes(4)).unwrap();
     let stream = Stream::new(context).unwrap();
-    // SAFETY: the kernel's argument, a word that lives until the kernel is done.
+    // SAFETY: the kernel's argument, a word that outlives the kernel.
     unsafe { until.launch(&stream, Launch::plain(1, 1), &Arguments::new().pointer(flag.address())) }.unwrap();
     let error = Watchdog::new(Duration::from_millis(50)).wait_for(&stream, &|| "rank 0, waiting for a word".into());
     assert!(error.unwrap_err().to_string().contains("rank 0, waiting for a word"));
@@ -207,7 +207,7 @@ fn streams_signal_each_other_across_gpus() {
     assert!(seen.iter().all(|&byte| byte == 0x5A));
 }
 
-/// NCCL, or a line that says why there is none.
+/// Returns NCCL, or prints why there is none.
 fn nccl() -> Option<Arc<Nccl>> {
     let choice = std::env::var_os("FABRICAST_NCCL").map(std::path::PathBuf::from);
     Nccl::open(choice.as_deref()).map_err(|error| println!("skipped: {error}")).ok()
@@ -240,9 +240,9 @@ fn nccl_runs_every_collective() {
         };
         let (to, from, f32, op) = (output.address(), input.address(), DataType::F32, ReduceOp::Sum);
         let of = |count| Operands { input: from, output: to, count, dtype: f32 };
-        // SAFETY: both buffers have `count` floats for every rank, which is what the largest of these needs.
+        // SAFETY: both buffers have `count` floats per rank, which suffices for all of these calls.
         let call = |operation, count| unsafe { communicator.collective(&stream, operation, of(count)) };
-        // SAFETY: as above.
+        // SAFETY: see above.
         unsafe {
             call(Operation::AllReduce(op), all)?;
             check("all_reduce", (0..all).map(sum).collect())?;
@@ -294,7 +294,7 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
             stream.copy(memory.all(), source.all())?;
             let at = memory.address();
             let floats = Operands { input: at, output: at, count: 1 << 18, dtype: DataType::F32 };
-            // SAFETY: the window holds as many floats and outlives the graph.
+            // SAFETY: the window holds all floats and outlives the graph.
             unsafe { communicator.collective(&stream, Operation::AllReduce(ReduceOp::Sum), floats) }?;
             Ok(stream.copy(result.all(), memory.all())?)
         };

@@ -1,9 +1,9 @@
-//! Device times of measured calls, each simulated once for what can change it.
+//! Device times of measured calls; each distinct run is simulated once.
 //!
-//! A fit asks for the same runs again and again: rows of different launch modes ran the same schedule, a step of one
-//! protocol's costs leaves the rows of the others alone, and fits to parts of the rows begin where the fit to all ended.
-//! The end of a run depends on its protocol's costs and on the links; start-up shifts it as a whole, and launching comes
-//! after it. So runs are kept by what is left: the costs of a protocol without its start-up, the links and the network.
+//! A fit needs the same runs repeatedly: rows of different launch modes ran the same schedule, changing the costs of
+//! one protocol leaves the rows of the others unchanged, and cross-validation fits start at the end of the full fit.
+//! The end of a run depends on its protocol's costs and on the links. Start-up shifts the whole run, and launch costs
+//! are added afterwards. Runs are therefore cached by protocol costs without start-up, links and network.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,12 +18,12 @@ use crate::measured::Row;
 use crate::rerun::Rerun;
 use crate::strategy_of::call;
 
-/// What the device takes for a call.
+/// Device time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Device {
-    /// From the start to the last operation's end.
+    /// Time from the start to the end of the last operation.
     pub time: Picos,
-    /// The part of it that bytes took at the rates that they had.
+    /// Part of the time that is bound by bandwidth.
     pub bytes: Picos,
 }
 
@@ -35,7 +35,7 @@ struct Case<'a> {
     schedule: Box<dyn Generate + Send + Sync>,
 }
 
-/// All schedules that measured rows ran, each once.
+/// All distinct schedules that measured rows ran.
 pub(super) struct Cases<'a> {
     cases: Vec<Case<'a>>,
     known: Mutex<Known>,
@@ -43,9 +43,9 @@ pub(super) struct Cases<'a> {
 
 #[derive(Default)]
 struct Known {
-    /// What runs depend on, in the order in which it was first asked for.
+    /// Distinct costs that runs depend on, in the order of first use.
     costs: Vec<(ProtocolCosts, LinkEfficiency, NetworkCosts)>,
-    /// By case and place in `costs`.
+    /// Cached runs by case and index into `costs`.
     runs: HashMap<(usize, usize), Device>,
 }
 
@@ -54,8 +54,8 @@ impl<'a> Cases<'a> {
         Self { cases: Vec::new(), known: Mutex::default() }
     }
 
-    /// The number of the schedule that a row ran, with the profile's chunks where the strategy names none; `None` where
-    /// there is none.
+    /// Adds the schedule that a row ran and returns its index, with the profile's chunks if the strategy names none;
+    /// `None` if there is no such schedule.
     pub fn add(&mut self, rerun: &'a Rerun<'a>, strategy: Strategy, row: &Row, profile: &Profile) -> Option<usize> {
         let call = call(rerun.measurement, row);
         let known = self
@@ -70,17 +70,17 @@ impl<'a> Cases<'a> {
         Some(self.cases.len() - 1)
     }
 
-    /// Whether switches copy or combine in a case.
+    /// Returns true if switches multicast or reduce in a case.
     pub fn multicasts(&self, case: usize) -> bool {
         self.cases.get(case).is_some_and(|case| !case.schedule.header().teams.is_empty())
     }
 
-    /// Peers that a rank exchanges data of its own with at once in a case.
+    /// Number of peers with which a rank concurrently exchanges its own data in a case.
     pub fn peers_at_once(&self, case: usize) -> u16 {
         self.cases.get(case).map_or(0, |case| case.schedule.header().peers_at_once())
     }
 
-    /// What the device takes for cases; those that cannot run take next to nothing.
+    /// Device times of cases; zero for cases that cannot run.
     pub fn run(&self, wanted: &[usize], profile: &Profile) -> Vec<Device> {
         let places = self.places(profile);
         let place_of =
@@ -104,7 +104,7 @@ impl<'a> Cases<'a> {
         wanted.iter().map(|case| device(case).unwrap_or_default()).collect()
     }
 
-    /// Where the costs of each protocol stand among those known.
+    /// Index of each protocol's costs among the known ones.
     fn places(&self, profile: &Profile) -> Vec<usize> {
         let mut known = self.known();
         let place = |protocol| {
@@ -133,7 +133,7 @@ impl Case<'_> {
         costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.peers_at_once())
     }
 
-    /// The run without start-up and launch.
+    /// Simulates the run without start-up and launch costs.
     fn simulate(&self, profile: &Profile) -> Device {
         let mut bare = profile.clone();
         bare.launches = [[LaunchCosts::default(); 2]; 2];

@@ -1,8 +1,9 @@
-//! Cross-validation: every row is left out once and predicted by what the others tell; and the intervals that follow.
+//! Cross-validation: every row is predicted by a fit without it, and prediction intervals are derived from the
+//! errors.
 //!
-//! Rows are left out a fifth at a time: every fifth size of a curve, with all rows that ran the same schedule, so that no
-//! fit has seen the run that it predicts. Intervals are checked the same way: those that rows are held against come
-//! from the other four fifths.
+//! Rows are left out in five folds: every fifth schedule, with all rows that ran it, so that no fit has seen a run
+//! that it predicts. Intervals are validated the same way: a row is checked against the intervals of the other four
+//! folds.
 
 use fabricast_sim::profile::{Band, Bands, Beyond, Circumstances, Decides, Known, Profile, RegimeBand};
 use fabricast_sim::schedule::Protocol;
@@ -17,20 +18,20 @@ use super::solve::Start;
 use super::{HeldOut, Residual, errors};
 use crate::compare::Coverage;
 
-/// Parts that rows are left out in.
+/// Number of folds.
 const FOLDS: usize = 5;
-/// A regime with fewer rows has the interval of all.
+/// A regime with fewer rows uses the interval of all rows.
 const LEAST_ROWS: usize = 20;
-/// No interval is narrower, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
+/// Minimum half-width of an interval, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
 /// (validate/data/h200-node, logs-repeat).
 const LEAST_WIDTH: f64 = 0.012;
 
-/// A row that was left out, and predicted.
+/// A row with its prediction by a fit without it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub residual: Residual,
     pub call: Circumstances,
-    /// The part that it was left out in.
+    /// Fold of the row.
     fold: usize,
 }
 
@@ -44,30 +45,30 @@ impl LeftOut {
         (band.low.ln()..=band.high.ln()).contains(&self.ratio())
     }
 
-    /// How many times wider a band has to be to hold it.
+    /// Factor by which the interval must be widened, in logarithms, to contain the row.
     fn needs(&self, band: Band) -> f64 {
         let end = if self.ratio() < 0.0 { band.low.ln() } else { band.high.ln() };
         if end == 0.0 { f64::INFINITY } else { self.ratio() / end }
     }
 }
 
-/// Rows to validate with, and what is fitted to them.
+/// Rows to validate with, and the parameters fitted to them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'p> {
     pub cases: &'p Cases<'a>,
     pub device: &'p [&'p Point],
     pub parameters: &'p [Parameter],
-    /// Those that only launch costs are fitted to.
+    /// Further rows, to which only launch costs are fitted.
     pub further: &'p [&'p Point],
     pub modes: &'p [Parameter],
-    /// How firmly device costs stay at those of `base`.
+    /// Prior of the device costs around `base`.
     pub prior: Prior,
     pub base: &'p Profile,
 }
 
 impl<'p> Rows<'_, 'p> {
-    /// All rows, each predicted by a fit without its part. It begins at the fit to all, or, where costs stay close to where
-    /// they began, as that one did.
+    /// Predicts every row by a fit without its fold. The fit starts at the fit to all rows, or at `base` if the prior
+    /// keeps costs close to it.
     pub fn left_out(self, fitted: &Profile) -> Vec<LeftOut> {
         let folds = (0..FOLDS).flat_map(|fold| {
             let is_kept = |point: &&&Point| point.case % FOLDS != fold;
@@ -92,7 +93,7 @@ impl<'p> Rows<'_, 'p> {
     }
 }
 
-/// Rows that a profile has not seen, with its predictions.
+/// Predicts rows that a profile was not fitted to.
 pub(super) fn of(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
     let residuals = errors(cases, points, profile);
     points
@@ -106,8 +107,8 @@ pub(super) fn of(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec
         .collect()
 }
 
-/// The interval that holds four of five; `None` of too few rows. The ends are order statistics that hold for a next row
-/// too, not for these alone.
+/// The 80 % interval of the ratios of rows; `None` for too few rows. The ends are order statistics chosen to cover
+/// the next row, not only these.
 fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(Band, u32)> {
     let mut ratios: Vec<f64> = rows.map(LeftOut::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
@@ -131,7 +132,7 @@ fn regimes(rows: &[&LeftOut]) -> (Band, Vec<RegimeBand>) {
     (usual, all.filter_map(regime).collect())
 }
 
-/// The intervals that rows left out give, how many of these lie inside, and of each hold-out how many of its own do.
+/// Returns the intervals derived from left-out rows, their coverage, and the coverage of each hold-out.
 pub(super) fn judged(
     rows: &[LeftOut],
     held_out: Vec<(HeldOut, Vec<LeftOut>)>,
@@ -145,8 +146,8 @@ pub(super) fn judged(
     (bands, coverage, held_out)
 }
 
-/// The intervals that rows left out give, and how many of them lie inside those that the others give. How much wider
-/// intervals are beyond what is known comes from rows held out by that trait; where none were, it stays.
+/// Returns the intervals derived from left-out rows, and their cross-validated coverage. The widening beyond known
+/// traits is derived from rows held out by that trait; without such rows it is unchanged.
 fn intervals(
     rows: &[LeftOut],
     held_out: &[(HeldOut, Vec<LeftOut>)],
@@ -179,7 +180,7 @@ fn intervals(
     (bands, coverage)
 }
 
-/// How many times wider intervals have to be to hold four of five of rows; at least 1, `None` of too few rows.
+/// Factor by which intervals must be widened to contain 80 % of the rows, at least 1; `None` for too few rows.
 fn widening<'a>(bands: &Bands, rows: impl Iterator<Item = &'a LeftOut>) -> Option<f64> {
     let mut needed: Vec<f64> =
         rows.map(|row| row.needs(bands.of_regime(row.call.protocol, row.call.decides))).collect();
@@ -189,8 +190,8 @@ fn widening<'a>(bands: &Bands, rows: impl Iterator<Item = &'a LeftOut>) -> Optio
     (count >= LEAST_ROWS).then(|| needed.get(place.min(count) - 1).copied().unwrap_or(1.0).max(1.0))
 }
 
-/// How many of rows held out lie inside intervals widened by what the others of them need: those of even against those
-/// of odd parts.
+/// Coverage of held-out rows by widened intervals: the widening for rows of even folds is derived from odd folds, and
+/// vice versa.
 fn coverage_beyond(bands: &Bands, rows: &[LeftOut]) -> Coverage {
     let halves = [0, 1].map(|half| {
         let (own, others): (Vec<&LeftOut>, Vec<&LeftOut>) = rows.iter().partition(|row| row.fold % 2 == half);

@@ -1,9 +1,10 @@
-//! The efficiency curve of kernels, fitted to measured steps of jobs.
+//! Fits the efficiency curve of kernels to measured steps of jobs.
 //!
-//! The figures of [`Efficiency`] are fitted as logarithms, and residuals are logarithms of predicted ÷ measured, all
-//! steps counting alike: of one that is told in several units the first counts. What calls take does not depend on the curve and is simulated once. The curve where the fit begins holds
-//! a figure that no step tells: a factor of e away from it weighs as much as a step that is off by 1 %. Figures that the study gives
-//! stay as they are, so that few steps, or steps that do not tell some, can tell the others.
+//! The parameters of [`Efficiency`] are fitted as logarithms. Residuals are logarithms of predicted ÷ measured, all
+//! steps with equal weight; a step given in several units counts once, in its first unit. Communication times do not
+//! depend on the curve and are simulated once. The starting curve is a weak prior: a deviation by a factor of e
+//! weighs as much as a step that differs by 1 %. Parameters given by the study are fixed, so that fewer steps suffice
+//! to fit the others.
 
 use std::borrow::Cow;
 
@@ -18,80 +19,80 @@ use rayon::prelude::*;
 use super::estimate::spreads;
 use super::solve::{Minimum, Problem, Start, minimise};
 
-/// Why a curve cannot be fitted.
+/// Reason that a curve cannot be fitted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CurveError {
-    /// Fewer steps than the curve has figures that are to be found.
+    /// Fewer steps than free parameters.
     #[error(
         "{steps} measured steps cannot tell the {figures} figures of the curve: expected {figures} or more, or figures given in `[efficiency]`; `fabricast study` compares without a fit"
     )]
     TooFewSteps {
-        /// Measured.
+        /// Number of measured steps.
         steps: usize,
-        /// To be found.
+        /// Number of free parameters.
         figures: usize,
     },
-    /// Two units of one run that tell different times.
+    /// Two units of one run that give different times.
     #[error(
         "{place}: {figure} and {other} of one `[[measured]]` tell different times: by {figure} it takes {percent:.0} % of what it takes by {other}"
     )]
     Contradiction {
-        /// Where the second stands.
+        /// Source location of the second figure.
         place: Box<Place>,
-        /// Its key.
+        /// Key of the second figure.
         figure: &'static str,
-        /// The first one's key.
+        /// Key of the first figure.
         other: &'static str,
-        /// What it takes by the second, of what it takes by the first, %.
+        /// Time by the second figure, as a percentage of the time by the first.
         percent: f64,
     },
-    /// No profile for a candidate, a job that cannot be on it, or a call without a price.
+    /// Missing profile of a candidate, a job that does not fit its candidate, or a call without a cost.
     #[error(transparent)]
     Study(#[from] StudyError),
-    /// A step that the job does not have.
+    /// A measured step that the job does not have.
     #[error("{place}: {figure}: the job has no such step")]
     NoSuchStep {
-        /// Where it stands.
+        /// Source location of the figure.
         place: Box<Place>,
-        /// Its key.
+        /// Key of the figure.
         figure: &'static str,
     },
 }
 
-/// A figure of the curve, and between what it lies (80 %).
+/// A parameter of the curve with its 80 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveFigure {
-    /// As the table `[efficiency]` of a study names it.
+    /// Name in the table `[efficiency]` of a study.
     pub name: &'static str,
-    /// Its value: a part of a peak or of the memory's bandwidth, µs.
+    /// Value: a fraction of peak compute or memory bandwidth, or a time in µs.
     pub value: f64,
-    /// Lower end; the value where the study gives it.
+    /// Lower end of the interval; equal to the value if the study gives it.
     pub low: f64,
-    /// Upper end; the value where the study gives it.
+    /// Upper end of the interval; equal to the value if the study gives it.
     pub high: f64,
-    /// What it is measured in; nothing for parts.
+    /// Unit; empty for fractions.
     pub unit: &'static str,
 }
 
-/// Predicted ÷ measured − 1 of a step.
+/// Errors of a step: predicted ÷ measured − 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepErrors {
-    /// With the curve that the study says, or that of the candidate's own GPUs.
+    /// Error with the curve given by the study or of the candidate's own GPUs.
     pub before: f64,
-    /// With the curve fitted.
+    /// Error with the fitted curve.
     pub fitted: f64,
-    /// With a curve that is fitted to all other steps.
+    /// Error with a curve fitted to all other steps.
     pub left_out: f64,
-    /// Whether another unit tells the same step before, so that this one was not fitted to.
+    /// True if an earlier figure gives the same step in another unit, so that this one was not fitted to.
     pub is_repeated: bool,
 }
 
-/// What measured steps tell of the curve.
+/// Result of fitting the curve to measured steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CurveFit {
-    /// The curve.
+    /// The fitted curve.
     pub curve: Efficiency,
-    /// Its figures.
+    /// Parameters of the curve.
     pub figures: [CurveFigure; FIGURES],
     /// Errors of the study's measured steps, in its order.
     pub errors: Vec<StepErrors>,
@@ -104,11 +105,11 @@ impl CurveFit {
     }
 }
 
-/// Figures of the curve.
+/// Number of parameters of the curve.
 const FIGURES: usize = 5;
-/// How far from its first value, in logarithms, a figure costs a residual of one.
+/// Deviation from the initial value, in logarithms, that weighs as a residual of one.
 const FAR: f64 = 100.0;
-/// What each figure is called and measured in, and the least and most that is tried of it.
+/// Name, unit and allowed range (minimum, maximum) of each parameter.
 const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("matrix", "", (0.05, 1.0)),
     ("attention", "", (0.05, 1.0)),
@@ -116,9 +117,9 @@ const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("stream", "", (0.05, 1.0)),
     ("start", "us", (0.05, 1_000.0)),
 ];
-/// By how much the times of one step may differ that several units tell, as a logarithm: who publishes rounds.
+/// Largest accepted difference between several units of one step, as a logarithm; published figures are rounded.
 const CONTRADICTION: f64 = 0.05;
-/// By how much a logarithm is moved for a derivative.
+/// Step of a logarithm for numerical derivatives.
 const NUDGE: f64 = 1e-3;
 
 fn figures(curve: &Efficiency) -> [f64; FIGURES] {
@@ -131,10 +132,11 @@ fn curve(logarithms: &[f64]) -> Efficiency {
     Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64), spread: 0.0 }
 }
 
-/// Fits a curve to a study's measured steps, beginning with that of the first's candidate; `fabrics` are those of its candidates.
+/// Fits a curve to a study's measured steps, starting from the first candidate's curve; `fabrics` are those of its
+/// candidates.
 ///
 /// # Errors
-/// [`CurveError`]: too few steps, or one that cannot be predicted.
+/// [`CurveError`] if there are too few steps or one cannot be predicted.
 pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
     let limits = limits(&study.efficiency);
     let (steps, figures) = (runs(study), limits.into_iter().filter(|(least, most)| least < most).count());
@@ -147,7 +149,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         places.push((Router::new(fabric, RouteOptions::default()), profile));
     }
-    // Steps of one candidate whose jobs are placed alike are of one machine.
+    // Steps of one candidate with equal job placements share a machine.
     let mut placed: Vec<(usize, &Placement, Cow<'_, [NodeId]>)> = Vec::new();
     for one in &study.measured {
         let (Some(fabric), Some(job)) = (fabrics.get(one.candidate), study.jobs.get(one.job)) else { continue };
@@ -180,13 +182,13 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         let Some(machine) = machine_of(one.candidate, job) else { continue };
         let first = steps.iter().find(|known| is_same_run(job, one, known.one));
         let step = Measured { job, one, machine, is_repeated: first.is_some() };
-        // What cannot be predicted is told before anything is fitted.
+        // Steps that cannot be predicted are reported before the fit.
         let failed = |error| StudyError::of_job(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
             return Err(CurveError::NoSuchStep { place: one.place.clone().into(), figure: one.figure.key() });
         }
         if let Some(first) = first {
-            // (Predictions are of one step.)
+            // The ratio of residuals equals the ratio of measured times, because both figures predict the same step.
             let longer = first.residual(machine.curve) - step.residual(machine.curve);
             if longer.abs() > CONTRADICTION {
                 let (figure, other) = (one.figure.key(), first.one.figure.key());
@@ -200,23 +202,23 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
     Ok(fit(&steps, first, limits))
 }
 
-/// A measured step on its machine.
+/// A measured step and its machine.
 #[derive(Clone, Copy)]
 struct Measured<'a> {
     job: &'a Job,
     one: &'a MeasuredStep,
     machine: &'a Machine<'a>,
-    /// As [`StepErrors::is_repeated`].
+    /// See [`StepErrors::is_repeated`].
     is_repeated: bool,
 }
 
-/// Whether two figures tell the same time of the same run of a job.
+/// Returns true if two figures give the same time of the same run of a job.
 fn is_same_run(job: &Job, one: &MeasuredStep, other: &MeasuredStep) -> bool {
     (one.run, one.job, one.candidate) == (other.run, other.job, other.candidate)
         && one.figure.tells_what(other.figure, job)
 }
 
-/// How many times of runs a study tells, in whatever units.
+/// Number of distinct run times in a study, whatever their units.
 fn runs(study: &Study) -> usize {
     let is_first = |(number, one): &(usize, &MeasuredStep)| {
         let before = study.measured.get(..*number).unwrap_or_default();
@@ -228,26 +230,26 @@ fn runs(study: &Study) -> usize {
 
 impl Measured<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
-        // How far GPUs lie apart is not fitted.
+        // The spread between GPUs is not fitted.
         let curve = Efficiency { spread: self.machine.curve.spread, ..curve };
         self.one.figure.of_job(self.job, &Machine { curve, ..*self.machine })
     }
 
-    /// Logarithm of predicted ÷ measured. Every step was predicted before, and calls keep their prices.
+    /// Logarithm of predicted ÷ measured. Every step was predicted before, so no error can occur.
     fn residual(&self, curve: Efficiency) -> f64 {
         let predicted = self.predicted(curve).ok().flatten().unwrap_or_default();
         (predicted.0.max(1) as f64 / self.one.time().0.max(1) as f64).ln()
     }
 }
 
-/// The least and most that is tried of each figure; of those that a study gives nothing else.
+/// Range of each parameter (minimum, maximum); given parameters have a range of one value.
 fn limits(study: &GivenEfficiency) -> [(f64, f64); FIGURES] {
     let GivenEfficiency { matrix, attention, memory, stream, start } = study;
     let given = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];
     std::array::from_fn(|number| given[number].map_or(KEYS[number].2, |value| (value, value)))
 }
 
-/// The curve that suits steps.
+/// The least-squares problem of the curve.
 struct Curve<'a> {
     steps: &'a [Measured<'a>],
     start: [f64; FIGURES],
@@ -262,12 +264,12 @@ impl Problem for Curve<'_> {
 
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
         let along = |number: usize| {
-            // What stays where it is needs none.
+            // Fixed parameters have a derivative of zero.
             if self.limits.get(number).is_none_or(|(least, most)| least == most) {
                 return vec![0.0; residuals.len()];
             }
             let mut nudged = at.to_vec();
-            // Downwards: a figure may stand at its most.
+            // Downwards, because a parameter may be at its maximum.
             nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= NUDGE);
             let moved = self.residuals(&nudged);
             residuals.iter().zip(moved).map(|(here, there)| (here - there) / NUDGE).collect()
@@ -331,8 +333,8 @@ mod tests {
     const CANDIDATE: &str = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h200\"\ngpus = 1\n\
                              [[candidate]]\nname = \"two\"\nfabric = \"hgx-h200\"\ngpus = 2\n";
 
-    /// Steps that wait for different things: products, attention, memory, what is between products, many small kernels; and calls
-    /// between.
+    /// Steps with different bottlenecks: GEMMs, attention, memory, elementwise kernels, many small kernels, and
+    /// communication.
     const JOBS: [(&str, &str, &str, &str); 6] = [
         (
             "products",
@@ -392,7 +394,7 @@ mod tests {
         study.candidates.iter().map(|one| load(&one.fabric).unwrap()).collect()
     }
 
-    /// What a curve makes of the jobs, seconds.
+    /// Predicted times of the jobs with a curve, in seconds.
     fn made_by(curve: Efficiency) -> [f64; JOBS.len()] {
         let study = study([1.0; JOBS.len()]);
         let fabrics = fabrics(&study);
@@ -412,7 +414,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
-        fn a_curve_comes_back_from_the_steps_that_it_makes(
+        fn fit_recovers_the_curve_that_made_the_steps(
             [matrix, attention, memory, stream] in prop::array::uniform4(0.4f64..0.95),
             start in 1.0f64..20.0,
         ) {
@@ -420,7 +422,7 @@ mod tests {
             let study = study(made_by(wanted));
             let found = calibrate_curve(&study, &fabrics(&study)).unwrap();
             for (figure, wanted) in found.figures.iter().zip([matrix, attention, memory, stream, start]) {
-                // (The curve where the fit begins draws it a little towards itself.)
+                // The prior draws the curve slightly towards its start.
                 prop_assert!((figure.value / wanted - 1.0).abs() < 0.02, "{figure:?}, not {wanted}");
                 prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
             }
@@ -440,7 +442,7 @@ mod tests {
         }
     }
 
-    /// Before anything is fitted each step has the curve of its own machine's GPUs, whatever the first is.
+    /// Before the fit, each step uses the curve of its own machine's GPUs, whichever step is first.
     #[test]
     fn steps_of_different_gpus_begin_with_their_own_curves() {
         let study = study(made_by(Efficiency::default()));
@@ -456,9 +458,9 @@ mod tests {
         assert!((same[0] - other[0]).abs() > 0.05, "{same:?} {other:?}");
     }
 
-    /// Given figures stay, to the last digit, and fewer steps tell the others.
+    /// Given parameters stay exactly as given, and fewer steps determine the others.
     #[test]
-    fn given_figures_stay() {
+    fn given_parameters_are_not_fitted() {
         let wanted = Efficiency { matrix: 0.6, attention: 0.45, ..Efficiency::default() };
         let whole = study(made_by(wanted));
         let given = GivenEfficiency {
@@ -477,11 +479,11 @@ mod tests {
         assert!(refused.starts_with("1 measured steps cannot tell the 2 figures"), "{refused}");
     }
 
-    /// The file's header says how the steps were measured.
+    /// The header of the file documents how the steps were measured.
     const MEASURED: &str = include_str!("../../../planner/data/h200-steps/steps.toml");
 
     #[test]
-    fn the_curve_that_ships_is_what_its_steps_tell() {
+    fn shipped_curve_is_the_fit_to_its_measured_steps() {
         let study = read_study(MEASURED, "steps.toml").unwrap();
         let fabrics = fabrics(&study);
         let (found, ships) = (calibrate_curve(&study, &fabrics).unwrap(), Efficiency::of(&fabrics[0]));
@@ -494,7 +496,8 @@ mod tests {
         assert!(errors[24] < 0.04 && errors[47] < 0.20, "{errors:?}");
     }
 
-    /// A run that is told in two units is one step: the fit is that of one unit, few stay few, and units that say something else are named.
+    /// A run given in two units counts as one step. The fit equals that of one unit, the number of steps does not
+    /// grow, and contradictory units are reported.
     #[test]
     fn a_run_in_two_units_counts_once() {
         let wanted =
@@ -504,7 +507,7 @@ mod tests {
         let once = study(times);
         let mut twice = once.clone();
         let first = once.measured[0].clone();
-        // Two sequences of a step.
+        // A step has two sequences.
         twice.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
         let [one, two] = [&once, &twice].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
         for (one, two) in one.figures.iter().zip(&two.figures) {
@@ -512,7 +515,7 @@ mod tests {
         }
         let (first, same) = (one.errors[0].left_out, [two.errors[0].left_out, two.errors[6].left_out]);
         assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
-        // As two runs they count twice.
+        // Figures of two runs count twice.
         twice.measured[6].run = 6;
         let apart = calibrate_curve(&twice, &fabrics(&twice)).unwrap();
         let moved = apart.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_refused() {
+    fn too_few_or_missing_steps_are_errors() {
         let few = read_study(
             &format!(
                 "{CANDIDATE}[[job]]\nname = \"j\"\n{}\n[[measured]]\ncandidate = \"one\"\njob = \"j\"\nstep_s = 1\n",
@@ -544,7 +547,7 @@ mod tests {
         let few = few.unwrap();
         let refused = calibrate_curve(&few, &fabrics(&few)).unwrap_err().to_string();
         assert!(refused.starts_with("1 measured steps cannot tell the 5 figures"), "{refused}");
-        // All steps of a job whose answers are one token carry prompts.
+        // With one output token per request, every step of the job contains prefill.
         let text = format!(
             "{CANDIDATE}[[job]]\nname = \"j\"\nkind = \"inference\"\nconcurrency = 4\nprompt_tokens = 64\noutput_tokens = 1\n\
              max_batched_tokens = 4096\nparallel = {{ tp = 1 }}\nmodel = {{ layers = 2, hidden = 512, heads = 8, vocab = 1000 }}\n\

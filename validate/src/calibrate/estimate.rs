@@ -1,4 +1,4 @@
-//! How well a fit knows its parameters: intervals, and what the data cannot tell apart.
+//! Uncertainty of fitted parameters: intervals, and combinations that the data cannot separate.
 
 use fabricast_sim::profile::Profile;
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -6,29 +6,29 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use super::parameters::Parameter;
 use super::solve::Minimum;
 
-/// A parameter, and between what it lies.
+/// A parameter with its 80 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Which.
+    /// The parameter.
     pub parameter: Parameter,
     /// Its value, in its unit.
     pub value: f64,
     /// Lower end of the 80 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 80 % interval.
     pub high: f64,
 }
 
-/// 90th percentile of the normal distribution: 80 % lie within ± this.
+/// 90th percentile of the normal distribution: 80 % of values lie within ± this many standard deviations.
 const EIGHTY_PERCENT: f64 = 1.281_551_6;
-/// A direction of parameters (each scaled to the residuals that it causes) that moves them less than this part of what the
-/// strongest one does is not told by the data.
+/// Directions of the scaled parameters with an eigenvalue below this fraction of the largest are not determined by
+/// the data.
 const UNTOLD: f64 = 1e-4;
-/// Parameters that take part in such a direction by less than this are not named.
+/// Smallest component of an undetermined direction for which a parameter is named.
 const NAMED: f64 = 0.3;
 
-/// Half the width of each coordinate's interval, from the curvature at the minimum and the scatter of the residuals around it;
-/// `None` where no row feels it: it may be anything.
+/// Half-width of each parameter's interval, from the curvature at the minimum and the scatter of the residuals;
+/// `None` if no row depends on the parameter, so that it is unbounded.
 pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     let jacobian = &minimum.jacobian;
     let (rows, coordinates) = jacobian.shape();
@@ -53,8 +53,8 @@ pub(super) fn of(parameters: &[Parameter], minimum: &Minimum, profile: &Profile)
     parameters.iter().zip(spreads(minimum)).map(estimate).collect()
 }
 
-/// Sets of parameters whose values can be traded for each other without the data noticing; alone in its set is one that
-/// no row tells.
+/// Sets of parameters whose values can be traded against each other without changing the predictions. A parameter
+/// that no row depends on forms a set of its own.
 pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
     let jacobian = &minimum.jacobian;
     let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
@@ -63,7 +63,7 @@ pub(super) fn entangled(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<
     });
     let eigen = SymmetricEigen::new(scaled.transpose() * &scaled);
     let strongest = eigen.eigenvalues.iter().copied().fold(0.0, f64::max);
-    // What no row feels is alone; a direction of it mixes with others by chance.
+    // A parameter without influence is listed alone; eigenvectors would mix it with others arbitrarily.
     let is_felt = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
     let unfelt = parameters.iter().enumerate().filter(|(number, _)| !is_felt(*number));
     let mut sets: Vec<Vec<Parameter>> = unfelt.map(|(_, &parameter)| vec![parameter]).collect();

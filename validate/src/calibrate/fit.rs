@@ -1,4 +1,4 @@
-//! The problem that [`solve`](super::solve) solves: parameters of a profile, residuals of points.
+//! The least-squares problem for [`solve`](super::solve): parameters of a profile, residuals of points.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
@@ -9,16 +9,16 @@ use super::points::Point;
 use super::prior::Prior;
 use super::solve::{Alike, Minimum, Nothing, Problem, Start, minimise};
 
-/// How long each pass is thought to take, against each other: sending waits for what it loads, forwarding and taking for what
-/// arrives (a load hides behind that), once a pass each; for what is stored, here or at a peer, nobody waits, it is only in the way of
-/// what comes next.
+/// Expected relative duration of the waits of each pass. Sending waits for its loads, forwarding and taking wait for
+/// arriving data (which hides a load), once per pass each. Nobody waits for a store, here or at a peer; it only
+/// delays what follows.
 const WAITS: [(Cost, f64); 4] = [(Cost::Send, 1.0), (Cost::Forward, 1.0), (Cost::Take, 1.0), (Cost::Store, 0.5)];
-/// The least step of a difference, of what is usual.
+/// Smallest finite-difference step, relative to the usual size of a parameter.
 const LEAST_STEP: f64 = 0.006;
-/// No wait is thought to be shorter than this, in microseconds.
+/// Lower bound of an expected wait, in microseconds.
 const LEAST_WAIT: f64 = 0.05;
 
-/// Parameters to fit to points, from a profile on.
+/// Parameters to fit to points, starting from a profile.
 pub(super) struct Fit<'a, 'p> {
     pub cases: &'p Cases<'a>,
     pub points: Vec<&'p Point>,
@@ -28,14 +28,15 @@ pub(super) struct Fit<'a, 'p> {
 }
 
 impl Fit<'_, '_> {
-    /// The profile at the minimum, and the minimum. Of figures that are thought proportional the factors come first: those that
-    /// all protocols have in common, then those of each.
+    /// Returns the fitted profile and the minimum. With a proportional prior the common factors are fitted first:
+    /// those shared by all protocols, then those of each protocol.
     pub fn run(&self, start: Start) -> (Profile, Minimum) {
         if self.prior != Prior::Proportional {
             return self.run_from(self.base, start);
         }
-        // What the host keeps waiting is no slower device, and blocks that send and take at once tell of no others: with them, the passes of
-        // A100 came out 1.4 times as long as hosts of eight A100 (p4de, validate/data/public) show them.
+        // Launch costs and exchange costs are fitted apart from the common factors: host delays are no slower device,
+        // and blocks that send and receive concurrently say nothing about other blocks. Included, they make A100
+        // passes 1.4 times as long as measured on hosts with eight A100 (p4de, validate/data/public).
         let others = self
             .parameters
             .iter()
@@ -69,7 +70,7 @@ impl Fit<'_, '_> {
     }
 }
 
-/// Residuals of points with a profile, each as much as its row counts.
+/// Weighted residuals of points with a profile.
 pub(super) fn residuals(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<f64> {
     let wanted: Vec<usize> = points.iter().map(|point| point.case).collect();
     let devices = cases.run(&wanted, profile);
@@ -81,13 +82,13 @@ impl Problem for Fit<'_, '_> {
         residuals(self.cases, &self.points, &self.profile(at))
     }
 
-    /// Differences over a step of a hundredth, or of a small part of what is usual where the parameter is small.
+    /// Finite differences with a step of 1 % of the value, or of a small part of the usual size for small values.
     fn derivatives(&self, at: &[f64], found: &[f64]) -> Vec<Vec<f64>> {
         let column = |(number, &parameter): (usize, &Parameter)| {
             let value = at.get(number).copied().unwrap_or_default();
-            // What counts for each warp of a block needs finer steps.
+            // Per-warp costs need finer steps.
             let step = (value.abs() * 0.01).max(LEAST_STEP * parameter.usual().min(1.0));
-            // Fractions have no room above one.
+            // Fractions cannot exceed one, so the step is downwards.
             let step = if value + step > parameter.most() { -step } else { step };
             let mut moved = at.to_vec();
             moved[number] = value + step;

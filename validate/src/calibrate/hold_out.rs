@@ -1,4 +1,4 @@
-//! Leaving rows out of a fit, and predicting them with what the others tell.
+//! Hold-out validation: rows are left out of a fit and predicted with the fit to the others.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,20 +15,20 @@ use super::solve::Start;
 use super::{HeldOut, cross};
 use crate::compare::Coverage;
 
-/// What is left out.
+/// Selection of the rows to leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldOut {
-    /// Rows of so many ranks.
+    /// Rows with one of these numbers of ranks.
     Ranks(Vec<u32>),
-    /// Rows of so many hosts.
+    /// Rows with one of these numbers of hosts.
     Nodes(Vec<u32>),
-    /// Rows of some collectives.
+    /// Rows of these collectives.
     Collectives(Vec<Collective>),
-    /// Rows of some protocols.
+    /// Rows of these protocols.
     Protocols(Vec<Protocol>),
 }
 
-/// Words that say nothing that could be left out.
+/// Error: a text that does not describe a hold-out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be left out: expected gpus=N[,N], nodes=N[,N], collective=C[,C] or protocol=P[,P]")]
 pub struct UnknownHoldOut(pub String);
@@ -79,10 +79,11 @@ impl HoldOut {
     }
 }
 
-/// Fits to the other points and predicts these. Parameters that only these feel stay as they are in the profile given.
+/// Fits to the other points and predicts these. Parameters that only the left-out points depend on keep the values of
+/// the given profile.
 pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
     let (out, kept): (Vec<&Point>, Vec<&Point>) = all.points.iter().partition(|point| what.leaves_out(point));
-    // What launching costs for each GPU rows of one number of GPUs do not tell.
+    // Rows of a single number of GPUs do not determine launch costs per GPU.
     let of_launch = super::launch_parameters(&kept, all.base);
     let is_told = |parameter: Parameter| match parameter.is_of_launch() {
         true => of_launch.contains(&parameter),
@@ -93,7 +94,7 @@ pub(super) fn predict(what: &HoldOut, all: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOu
     predicted(what, all.cases, &out, &profile)
 }
 
-/// The rows left out, predicted by what the others told.
+/// Predicts the left-out rows with the profile fitted to the others.
 pub(super) fn predicted(what: &HoldOut, cases: &Cases<'_>, out: &[&Point], told: &Profile) -> (HeldOut, Vec<LeftOut>) {
     let rows = cross::of(cases, out, told);
     let residuals = rows.iter().map(|row| row.residual).collect();

@@ -1,14 +1,15 @@
-//! Calibration: the figures of a profile, from measurements.
+//! Calibration: fits the parameters of a profile to measurements.
 //!
-//! Device costs (protocols, links) are fitted to the rows of the first manifest, with the launch costs of its modes;
-//! then, with the device costs kept, the launch costs of the modes of further manifests to their rows: the device does
-//! not care how it was launched. A row that does not go with its neighbours in size counts less; what rows leave open is settled by
-//! thinking all waits of a protocol's passes alike ([`Prior::Open`]). A row counts where it is known what ran: what was forced, and what the library chose
-//! of the rest by its own rules. Rows with the role `check` are never looked at.
+//! Device costs (protocols, links) are fitted to the rows of the first manifest, with the launch costs of its modes.
+//! Then the launch costs of further manifests' modes are fitted with fixed device costs, because the device side does
+//! not depend on the launch mode. A row that deviates from its neighbours in size has less weight. Parameters that
+//! the rows do not determine follow the prior that all waits of a protocol's passes are equal ([`Prior::Open`]). A
+//! row is used if its strategy is known: forced, or predicted by the library's own selection rules. Rows with the
+//! role `check` are never used.
 //!
 //! ```text
 //! measurements ─► points (row + schedule) ─► fit ─► solve (robust least squares) ─► profile, estimates, residuals
-//!                     └─ hold-out: the same without some of them, predicted with what the others tell
+//!                     └─ hold-out: the fit without some points, which are then predicted
 //! ```
 
 mod cases;
@@ -45,7 +46,7 @@ use fit::Fit;
 use points::{Point, points};
 use solve::Start;
 
-/// Why a profile cannot be fitted.
+/// Reason that a profile cannot be fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrateError {
     /// No row can be used.
@@ -53,53 +54,53 @@ pub enum CalibrateError {
         "no row of the measurements can be fitted to: {without_strategy} rows leave open what ran, and {to_check} are for checking only"
     )]
     NothingToFit {
-        /// Rows whose strategy is not known.
+        /// Number of rows whose strategy is unknown.
         without_strategy: usize,
-        /// Rows with the role `check`.
+        /// Number of rows with the role `check`.
         to_check: usize,
     },
     /// Fewer rows than parameters.
     #[error("{rows} rows cannot tell {parameters} parameters")]
     TooFewRows {
-        /// Rows that can be used.
+        /// Number of usable rows.
         rows: usize,
-        /// Parameters that they have to tell.
+        /// Number of parameters to be fitted.
         parameters: usize,
     },
 }
 
-/// A row and how far off its prediction is.
+/// A row and the error of its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual {
-    /// The measurement, by number.
+    /// Index of the measurement.
     pub measurement: usize,
-    /// The row in it.
+    /// Index of the row in the measurement.
     pub row: usize,
     /// Predicted ÷ measured − 1.
     pub error: f64,
-    /// What decides the prediction.
+    /// Regime that determines the prediction.
     pub decides: Decides,
 }
 
 /// Errors of rows that were left out of a fit and predicted by it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut {
-    /// What was left out.
+    /// Selection of the rows left out.
     pub what: HoldOut,
     /// The rows left out.
     pub residuals: Vec<Residual>,
-    /// How many of them lie inside intervals widened by what the other half of them needs.
+    /// Coverage of these rows by intervals widened as the other half of them needs.
     pub coverage: Coverage,
 }
 
-/// What measurements tell.
+/// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// The profile fitted.
+    /// The fitted profile.
     pub profile: Profile,
-    /// Its parameters.
+    /// Its parameters with intervals.
     pub estimates: Vec<Estimate>,
-    /// Sets of parameters of which the data tell combinations only.
+    /// Sets of parameters of which the data determine only combinations.
     pub entangled: Vec<Vec<Parameter>>,
     /// Errors of the rows fitted to, device costs first.
     pub fitted: Vec<Residual>,
@@ -107,35 +108,35 @@ pub struct Calibration {
     pub launches: Vec<Residual>,
     /// Errors of all rows, each predicted by a fit without it.
     pub cross_validated: Vec<Residual>,
-    /// How many of these lie inside the intervals that the others give.
+    /// Coverage of the cross-validated rows by intervals from the other folds.
     pub coverage: Coverage,
-    /// What was left out and predicted.
+    /// Results of the hold-outs.
     pub held_out: Vec<HeldOut>,
-    /// Rows that could not be used because it is not known what ran.
+    /// Number of rows that could not be used because their strategy is unknown.
     pub without_strategy: usize,
-    /// Rows that were not looked at because they are for checking.
+    /// Number of rows with the role `check`, which were not used.
     pub to_check: usize,
 }
 
-/// What to fit to.
+/// Input of a calibration.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
-    /// Device costs, and launch costs of the modes in it.
+    /// Measurements for device costs and the launch costs of their modes.
     pub device: &'a [Measurement],
-    /// Launch costs of modes that are not in the first.
+    /// Measurements for the launch costs of further modes.
     pub launches: &'a [Measurement],
-    /// Where to begin: every figure that no row tells stays.
+    /// Profile where the fit starts; parameters that no row depends on keep its values.
     pub base: &'a Profile,
-    /// How firmly device costs stay at its figures.
+    /// Prior of the device costs around `base`.
     pub prior: Prior,
-    /// What to leave out and predict, one after the other.
+    /// Hold-outs to evaluate, one after the other.
     pub hold_out: &'a [HoldOut],
 }
 
 /// Fits a profile.
 ///
 /// # Errors
-/// [`CalibrateError`]: nothing to fit to, or too little.
+/// [`CalibrateError`] if there are no or too few usable rows.
 pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let base = &task.prior.start(task.base);
     let all = || task.device.iter().chain(task.launches);
@@ -160,7 +161,7 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let (mut profile, minimum) = fit.run(Start::Far);
     let mut estimates = estimate::of(&parameters, &minimum, &profile);
     let entangled = estimate::entangled(&parameters, &minimum);
-    // What launching costs all rows tell together.
+    // All rows determine the launch costs jointly.
     let everything: Vec<&Point> = device.iter().chain(&further).copied().collect();
     let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&everything, base) };
     let mut fitted = errors(&cases, &device, &profile);
@@ -203,7 +204,7 @@ pub fn calibrate(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     })
 }
 
-/// What rows have in common.
+/// Traits that occur among the rows.
 fn known(points: &[Point]) -> Known {
     fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
         let all: std::collections::BTreeSet<T> = values.collect();
@@ -216,7 +217,7 @@ fn known(points: &[Point]) -> Known {
     }
 }
 
-/// The parameters that the points feel.
+/// Parameters that the points determine.
 fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
     let mut parameters: Vec<Parameter> = links.filter(|&link| points.iter().any(|point| point.feels(link))).collect();
@@ -225,7 +226,7 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     }
     for protocol in Protocol::ALL {
         let of_it = points.iter().filter(|point| point.protocol == protocol);
-        // What is of each peer only several numbers of them tell apart from the rest.
+        // Per-peer costs can be separated only with several numbers of peers.
         let tells_peers = differ(of_it.clone().map(|point| point.peers_at_once).filter(|&peers| peers > 0));
         let is_told = |cost: &Cost| *cost != Cost::StartupPerPeer || tells_peers;
         if of_it.count() > 0 {
@@ -238,13 +239,13 @@ fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     parameters
 }
 
-/// Whether not all are the same.
+/// Returns true if not all values are equal.
 fn differ<T: PartialEq>(mut of: impl Iterator<Item = T>) -> bool {
     of.next().is_some_and(|first| of.any(|other| other != first))
 }
 
-/// Those of the launch modes of points. Where calls are launched by a process for each GPU, what a launch adds cannot be
-/// told from what a call costs.
+/// Launch parameters of the points' modes. With one process per GPU, the cost added by a launch cannot be separated
+/// from the cost of a call.
 fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
@@ -252,13 +253,13 @@ fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let reference = modes.iter().copied().find(|&(_, processes)| processes == 0);
     let all = modes.into_iter().flat_map(move |(launch, processes)| {
         let single = processes == 1;
-        // What is of each GPU only several numbers of them tell apart from the rest.
+        // Per-GPU costs can be separated only with several numbers of GPUs.
         let of_it = points.iter().filter(|point| point.launch() == (launch, processes));
         let tells_gpus = differ(of_it.map(|point| point.mode.gpus_per_host));
         let is_reference = Some((launch, processes)) == reference;
         let told: &[LaunchCost] = match (single, is_reference, tells_gpus) {
             (false, true, false) => &[LaunchCost::Floor],
-            // From a graph, processes start their parts of a call with hardly any time between them.
+            // From a graph, processes start their parts of a call almost simultaneously.
             (false, true, true) if launch == Launch::Graph as usize => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
             (false, false, false) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor],
             (false, _, true) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor, LaunchCost::FloorPerGpu],

@@ -1,4 +1,4 @@
-//! Calibration of a network alone: what messages between hosts cost, with the costs of the GPUs and of launching kept.
+//! Calibration of the network alone: costs of messages between hosts, with fixed GPU and launch costs.
 
 use fabricast_topologies::route::RouteOptions;
 
@@ -14,10 +14,11 @@ use crate::measured::manifest::{Measurement, Role};
 use crate::rerun::Rerun;
 use fabricast_sim::profile::Profile;
 
-/// Fits what `task.device` tells of the network between its hosts; measurements of single hosts are not looked at.
+/// Fits the network costs to the rows of `task.device` that span several hosts; measurements of single hosts are
+/// ignored.
 ///
 /// # Errors
-/// [`CalibrateError`]: nothing to fit to, or too little.
+/// [`CalibrateError`] if there are no or too few usable rows.
 pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> {
     let rows = |role: Role| -> usize {
         let several = |one: &&Measurement| one.role == role && one.configuration.nodes > 1;
@@ -45,7 +46,7 @@ pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> 
         hold_out::predicted(what, &cases, &out, told.as_ref().unwrap_or(task.base))
     };
     let held_out: Vec<_> = task.hold_out.iter().map(without).collect();
-    // (Rows that were fitted to: there are too few to leave some out.)
+    // Intervals are derived from the rows that were fitted to: there are too few to leave some out.
     let rows = cross::of(&cases, &points, &profile);
     let (bands, coverage, held_out) = cross::judged(&rows, held_out, known(&found), task.base.bands.beyond);
     profile.bands = bands;
@@ -63,7 +64,7 @@ pub fn calibrate_network(task: Task<'_>) -> Result<Calibration, CalibrateError> 
     })
 }
 
-/// The profile fitted to points, the minimum of the costs of messages, and what was found of the NICs.
+/// Returns the profile fitted to points, the minimum of the message costs, and the estimate of the NIC efficiency.
 fn fitted(
     cases: &Cases<'_>,
     points: &[&Point],
@@ -71,7 +72,7 @@ fn fitted(
     base: &Profile,
 ) -> (Profile, Minimum, Option<Estimate>) {
     let (base, rate) = rate(cases, points, base);
-    // Of rows without a library's version it is least known what ran.
+    // The strategy is least certain for rows without a library version.
     let named = |point: &&Point| point.version == Version::Named;
     let known: Vec<&Point> = points.iter().copied().filter(named).collect();
     let told = if known.len() > parameters.len() { known } else { points.to_vec() };
@@ -79,8 +80,8 @@ fn fitted(
     (profile, minimum, rate)
 }
 
-/// The profile with what NICs reach, as told by the points that they limit; as it was where there are few. Fitted with the
-/// rest, it would stand for whatever else slows points down that the NICs do not limit.
+/// Fits the NIC efficiency to the points that the NICs limit; unchanged if there are too few. Fitted jointly with the
+/// message costs, it would absorb other slowdowns of points that the NICs do not limit.
 fn rate(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (Profile, Option<Estimate>) {
     const SLOWER: f64 = 0.9;
     const FEWEST: usize = 3;
@@ -101,10 +102,10 @@ fn rate(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (Profile, Optio
     (profile, estimate)
 }
 
-/// The part of a slower NIC that a row which it limits shows.
+/// Fraction of a NIC slowdown that a row must show to count as limited by the NICs.
 const LIMITED: f64 = 0.8;
 
-/// The costs of messages that points feel.
+/// Message costs that points depend on.
 pub(super) fn told_by(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let costs = MessageCost::TOLD.map(Parameter::Message).into_iter();
     costs.filter(|&parameter| parameter.applies(base) && points.iter().any(|point| point.feels(parameter))).collect()
@@ -142,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_tell_the_network_of_four() {
+    fn network_fitted_on_two_hosts_predicts_four() {
         let mut base = Profile::named("nccl-2.28-h200").unwrap();
-        // Somewhere, whatever is shipped.
+        // Starting values unlike the shipped ones.
         base.network.post = Picos(1_000_000);
         base.network.fence = Picos(7_000_000);
         base.network.arrive = Picos(4_000_000);
@@ -164,13 +165,13 @@ mod tests {
         assert!(worst(&found.fitted) < 0.01, "{}", worst(&found.fitted));
         assert!(!found.held_out[0].residuals.is_empty());
         assert!(worst(&found.held_out[0].residuals) < 0.01, "{}", worst(&found.held_out[0].residuals));
-        // What is told of the network is told; what is not of the network stays.
+        // The network costs are recovered, and the other costs are unchanged.
         assert!((found.profile.links.network - 0.8).abs() < 0.01, "{}", found.profile.links.network);
         assert_eq!(found.profile.protocols, base.protocols);
     }
 
     #[test]
-    fn single_hosts_tell_nothing_of_it() {
+    fn single_hosts_cannot_calibrate_a_network() {
         let base = Profile::named("nccl-2.28-h200").unwrap();
         let one = [measurement(Collective::AllReduce, 8)];
         let found =

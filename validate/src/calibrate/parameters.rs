@@ -1,4 +1,4 @@
-//! The parameters of a profile that measurements can tell: what each is called, its unit, where it stands.
+//! Parameters of a profile that can be fitted: name, unit, access.
 
 use fabricast_sim::profile::{LaneSpeed, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::Protocol;
@@ -7,29 +7,30 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 /// A parameter of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Parameter {
-    /// Of a protocol's device side.
+    /// A device cost of a protocol.
     Protocol(Protocol, Cost),
-    /// What NVLinks reach of their nominal rate.
+    /// NVLink efficiency, as a fraction of the nominal rate.
     Nvlink,
-    /// What multicast reaches of what links do.
+    /// Multicast efficiency, as a fraction of the link rate.
     Multicast,
-    /// All device times but those of passes together, as a multiple of what they are: how soon a device answers.
+    /// Common factor of all device times except passes: the response latency of the device.
     Pace,
-    /// The same of one protocol: LL polls lines, simple waits for fences and flags, which other devices do not answer in proportion.
+    /// The factor [`Self::Pace`] of one protocol. LL polls lines and Simple waits for fences and flags, which do not
+    /// scale alike between devices.
     PaceOf(Protocol),
-    /// The times of all passes together, as a multiple of what they are: how fast its blocks move data.
+    /// Common factor of the times of all passes: the speed at which blocks move data.
     PassPace,
-    /// What PCIe reaches.
+    /// PCIe efficiency, as a fraction of the nominal rate.
     Pcie,
-    /// What InfiniBand and Ethernet reach.
+    /// InfiniBand and Ethernet efficiency, as a fraction of the nominal rate.
     Network,
-    /// Of messages between hosts.
+    /// A cost of messages between hosts.
     Message(MessageCost),
-    /// Of a launch mode: graph or stream, one process for each GPU or one for all.
+    /// A launch cost of a mode: graph or stream, one process per GPU or one for all.
     Launch(usize, usize, LaunchCost),
 }
 
-/// A cost of a protocol.
+/// A cost of a protocol. Each variant names its key in a profile file, explained at [`ProtocolCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
     /// `startup`.
@@ -44,7 +45,7 @@ pub enum Cost {
     Step,
     /// `step_per_warp`.
     StepPerWarp,
-    /// `reduce` − `copy`: only their difference can be told from `step`.
+    /// `reduce` − `copy`: only their difference can be separated from `step`.
     ReduceOverCopy,
     /// `reload`.
     Reload,
@@ -74,7 +75,7 @@ pub enum Cost {
     Add,
 }
 
-/// A cost of messages between hosts.
+/// A cost of messages between hosts. Each variant names its key in a profile file, explained at [`NetworkCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageCost {
     /// `post`.
@@ -92,8 +93,8 @@ pub enum MessageCost {
 }
 
 impl MessageCost {
-    /// Those that figures of whole collectives can tell. A flush is not told from an arrival; what the proxy needs for a
-    /// message hides behind the messages' bytes unless they are many and small.
+    /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival, and the
+    /// proxy's time per message is hidden behind the transfer unless messages are many and small.
     pub(super) const TOLD: [Self; 4] = [Self::Post, Self::Fence, Self::Arrive, Self::Scan];
 
     fn name(self) -> &'static str {
@@ -107,7 +108,7 @@ impl MessageCost {
         }
     }
 
-    /// The duration that it is; `None` for a rate.
+    /// The cost as a duration; `None` for a rate.
     fn time_mut(self, costs: &mut NetworkCosts) -> Option<&mut Picos> {
         match self {
             Self::Post => Some(&mut costs.post),
@@ -119,7 +120,7 @@ impl MessageCost {
         }
     }
 
-    /// Whether messages of a protocol have it.
+    /// Returns true if messages of a protocol have this cost.
     pub(super) fn is_of(self, protocol: Protocol) -> bool {
         match self {
             Self::Post | Self::Message => true,
@@ -130,7 +131,7 @@ impl MessageCost {
     }
 }
 
-/// A cost of launching.
+/// A cost of a launch. Each variant names its key in a profile file, explained at [`LaunchCosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaunchCost {
     /// `added`.
@@ -163,7 +164,7 @@ impl LaunchCost {
     }
 }
 
-/// A cost, its name in a profile file, its unit.
+/// Costs with their names in a profile file and units.
 const COSTS: [(Cost, &str, Unit); 20] = [
     (Cost::Startup, "startup", Unit::Microseconds),
     (Cost::StartupP2p, "startup_p2p", Unit::Microseconds),
@@ -187,21 +188,21 @@ const COSTS: [(Cost, &str, Unit); 20] = [
     (Cost::Add, "add", Unit::Gigabytes),
 ];
 
-/// What a parameter is counted in.
+/// Unit of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// 10⁻⁶ s.
+    /// Microseconds.
     Microseconds,
-    /// 1,024 bytes.
+    /// KiB (1,024 bytes).
     Kilobytes,
-    /// 10⁹ bytes a second.
+    /// GB/s (10⁹ bytes per second).
     Gigabytes,
-    /// A part of one.
+    /// A fraction of one.
     Fraction,
 }
 
 impl Unit {
-    /// `us`, `KiB`, `GB/s`; nothing for fractions.
+    /// The unit's symbol: `us`, `KiB`, `GB/s`; empty for fractions.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -214,7 +215,7 @@ impl Unit {
 }
 
 impl Cost {
-    /// All of them.
+    /// All costs.
     #[must_use]
     pub fn all() -> [Self; 20] {
         COSTS.map(|row| row.0)
@@ -225,14 +226,14 @@ impl Cost {
     }
 }
 
-/// Links that reach less are broken.
+/// Minimum efficiency of a link; links below it are broken.
 const LEAST_PART: f64 = 0.05;
 const PER_MICROSECOND: f64 = 1e6;
 const GIGA: f64 = 1e9;
 const KILOBYTE: f64 = 1024.0;
 
 impl Parameter {
-    /// `protocol.ll.step`.
+    /// The name, such as `protocol.ll.step`.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -262,24 +263,24 @@ impl Parameter {
         }
     }
 
-    /// Whether it says what links reach.
+    /// Returns true if it is a link efficiency.
     #[must_use]
     pub fn is_of_links(self) -> bool {
         matches!(self, Self::Nvlink | Self::Pcie | Self::Network | Self::Multicast)
     }
 
-    /// Whether it says what launching costs.
+    /// Returns true if it is a launch cost.
     #[must_use]
     pub fn is_of_launch(self) -> bool {
         matches!(self, Self::Launch(..))
     }
 
-    /// Whether it says how fast blocks are that send and take at once.
+    /// Returns true if it is the speed of blocks that send and receive concurrently.
     pub(super) fn is_of_exchanges(self) -> bool {
         matches!(self, Self::Protocol(_, Cost::Exchange))
     }
 
-    /// What it is counted in.
+    /// The unit of its value.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
@@ -296,7 +297,7 @@ impl Parameter {
         }
     }
 
-    /// Its value in a profile, in its unit.
+    /// The value in a profile, in its unit.
     #[must_use]
     pub fn get(self, profile: &Profile) -> f64 {
         let microseconds = |time: Picos| time.0 as f64 / PER_MICROSECOND;
@@ -330,7 +331,7 @@ impl Parameter {
         }
     }
 
-    /// Sets it; what is below its least value becomes that.
+    /// Sets the value in a profile; values below the minimum become the minimum.
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
@@ -372,7 +373,7 @@ impl Parameter {
         }
     }
 
-    /// Whether a profile has it.
+    /// Returns true if a profile has the parameter.
     #[must_use]
     pub fn applies(self, profile: &Profile) -> bool {
         let (protocol, cost) = match self {
@@ -383,7 +384,7 @@ impl Parameter {
         };
         let lane = profile.protocol(protocol).lane;
         match cost {
-            // Blocks that do not work by passes have one number of threads.
+            // Blocks that do not work in passes have a single number of threads.
             Cost::StartupP2p | Cost::StartupPerPeer => profile.protocol(protocol).startup_p2p.is_some(),
             Cost::Exchange => matches!(lane, LaneSpeed::Passes(Passes { exchange: Some(_), .. })),
             Cost::StartupPerWarp
@@ -402,7 +403,7 @@ impl Parameter {
         }
     }
 
-    /// Its least value.
+    /// Minimum value.
     #[must_use]
     pub fn least(self) -> f64 {
         match self {
@@ -413,21 +414,21 @@ impl Parameter {
         }
     }
 
-    /// How large it may well be where it corrects another cost of its protocol by circumstances (warps, children, the first receive,
-    /// the chunk before, sums: all_reduce adds as often as it copies, so that its rows tell what both take together), which would be as far
-    /// off without it; `None` where it is a cost of its own.
+    /// Usual size of a correction: a cost that adjusts another one of its protocol for warps, children, the first
+    /// receive, the previous chunk or reductions. `None` for an independent cost. All_reduce adds as often as it
+    /// copies, so its rows determine only the sum of both.
     pub(super) fn correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
             Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp | Cost::StartupPerPeer => Some(0.05),
             Cost::FirstTake | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
-            // Half a microsecond of a step, which the 16 warps of a block share.
+            // Half a microsecond per step, shared by the 16 warps of a block.
             Cost::Reload => Some(8.0),
             _ => None,
         }
     }
 
-    /// A size that it may well have.
+    /// Usual size of its value.
     pub(super) fn usual(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StartupPerPeer | Cost::StepPerWarp | Cost::PassPerWarp) => {
@@ -439,14 +440,14 @@ impl Parameter {
         }
     }
 
-    /// Its greatest value.
+    /// Maximum value.
     #[must_use]
     pub fn most(self) -> f64 {
         if self.is_of_links() { 1.0 } else { f64::INFINITY }
     }
 }
 
-/// The times of a protocol that its passes have no part in.
+/// Times of a protocol that are not passes.
 const ANSWERING: [Cost; 10] = [
     Cost::Startup,
     Cost::StartupP2p,
@@ -460,10 +461,10 @@ const ANSWERING: [Cost; 10] = [
     Cost::FirstTake,
 ];
 
-/// Those of its passes.
+/// Times of the passes of a protocol.
 const PASSES: [Cost; 6] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp, Cost::Exchange];
 
-/// Multiplies times of a protocol.
+/// Multiplies the selected times of a protocol by a factor.
 fn slow_down(costs: &mut ProtocolCosts, which: &[Cost], factor: f64) {
     let times = |time: &mut Picos| *time = Picos((time.0 as f64 * factor).round() as u64);
     for &cost in which {
@@ -482,7 +483,7 @@ fn time_of(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
     time_mut(&mut copy, cost).copied()
 }
 
-/// The duration that a cost is; `None` for other costs, and where blocks do not work by passes.
+/// The cost as a duration; `None` for other kinds of costs, and if blocks do not work in passes.
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
     let pass: fn(&mut Passes) -> Option<&mut Picos> = match cost {
         Cost::Startup => return Some(&mut costs.startup),

@@ -1,5 +1,5 @@
-//! What a benchmark of the hardware tells of a profile by itself, with no collective: the part of PCIe that copies reach,
-//! and what a copy engine takes. What thread blocks take is the libraries' own and comes from measured collectives.
+//! Figures of a profile taken directly from a hardware benchmark, without a collective: PCIe efficiency and
+//! copy-engine costs. Costs of thread blocks depend on the library and are fitted to measured collectives.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
@@ -9,26 +9,26 @@ use fabricast_topologies::{Bandwidth, Error, NodeKind, Picos};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// A figure of a profile that a benchmark tells, with the least and the most of what was measured.
+/// A figure of a profile from a benchmark, with the range of the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
-    /// Where it stands in a profile file: `links.pcie`.
+    /// Name in a profile file, such as `links.pcie`.
     pub name: &'static str,
-    /// The median.
+    /// Median of the measurements.
     pub value: f64,
-    /// The least.
+    /// Minimum.
     pub low: f64,
-    /// The most.
+    /// Maximum.
     pub high: f64,
-    /// `us`, or nothing for a fraction.
+    /// Unit: `us`, or empty for a fraction.
     pub unit: &'static str,
 }
 
-/// Sets what `bench` tells in `profile`, and says what that is; nothing where it has neither a link to the host nor a copy
-/// over NVLink. Figures that it does not tell stay.
+/// Sets the figures that `bench` determines in `profile` and returns them; other figures are unchanged. The result is
+/// empty if the benchmark has neither a host link nor a copy over NVLink.
 ///
 /// # Errors
-/// The benchmark's probe makes no fabric.
+/// Fails if no fabric can be made from the benchmark's probe.
 pub fn tell(profile: &mut Profile, bench: &Bench) -> Result<Vec<Told>, Error> {
     let fabric = bench.probe.fabric()?;
     let router = Router::new(&fabric, RouteOptions::default());
@@ -61,13 +61,13 @@ pub fn tell(profile: &mut Profile, bench: &Bench) -> Result<Vec<Told>, Error> {
         }
         let copies =
             bench.points_of(Kind::CopyEngine, Load::Alone).filter(|point| (point.src, point.dst) == (src, dst));
-        // The smallest of several sizes costs nothing but its step.
+        // The transfer time of the smallest of several sizes is negligible: only its step remains.
         let copies: Vec<_> = copies.collect();
         if let Some(smallest) = copies.iter().min_by_key(|point| point.bytes).filter(|_| copies.len() > 1) {
             steps.push((smallest.time_us - path.latency.us()).max(0.0));
         }
     }
-    // Of what transfers reach of NVLink at all: no part of it is more than whole.
+    // Relative to the NVLink efficiency, which limits it.
     let reached = profile.links.nvlink;
     let wire = middle("protocol.copy_engine.wire_efficiency", "", parts.iter().map(|part| part / reached).collect());
     let step = middle("protocol.copy_engine.step", "us", steps);
@@ -82,14 +82,14 @@ pub fn tell(profile: &mut Profile, bench: &Bench) -> Result<Vec<Told>, Error> {
     }
     told.extend(wire);
     told.extend(step);
-    // Who told nothing is no source.
+    // A benchmark without a figure is not a source of the profile.
     if !told.is_empty() {
         profile.sources.push(format!("gpu bench on {}, {}", bench.machine, bench.date));
     }
     Ok(told)
 }
 
-/// The median with the extremes; fractions are at most one.
+/// Median, minimum and maximum of figures; fractions are capped at one.
 fn middle(name: &'static str, unit: &'static str, figures: Vec<f64>) -> Option<Told> {
     let whole = |figure: f64| if unit.is_empty() { figure.min(1.0) } else { figure };
     let mut sorted: Vec<f64> = figures.into_iter().map(whole).filter(|figure| figure.is_finite()).collect();
@@ -105,7 +105,7 @@ mod tests {
     use crate::gpu::bench::tests::measured;
 
     #[test]
-    fn known_figures_come_back() {
+    fn benchmark_figures_are_recovered() {
         let point = |kind, src, dst, bytes: u64, time_us: f64| Point {
             kind,
             load: Load::Alone,
@@ -120,7 +120,7 @@ mod tests {
             gbps: Some(bytes as f64 / time_us / 1e3),
         };
         let copies = |src, dst| {
-            // 360 GB/s of nominal 450, 2.3 µs a small copy of which 0.5 µs are the way's latency.
+            // 360 GB/s of nominal 450 GB/s; 2.3 µs per small copy, of which 0.5 µs are path latency.
             [point(Kind::CopyEngine, src, dst, 16, 2.3), point(Kind::CopyEngine, src, dst, 360_000_000, 1000.0)]
         };
         let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];

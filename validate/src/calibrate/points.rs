@@ -1,4 +1,4 @@
-//! Measured rows as a fit needs them: each with the schedule that was run, ready to be predicted with any profile.
+//! Measured rows with the schedules they ran, ready for prediction with any profile.
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::{Circumstances, Decides, HostWork, Profile};
@@ -10,37 +10,37 @@ use super::parameters::{LaunchCost, Parameter};
 use crate::measured::{Row, neighbours};
 use crate::rerun::Rerun;
 
-/// A measured row and what it takes to predict it.
+/// A measured row with all inputs of its prediction.
 pub(super) struct Point {
-    /// The measurement, by number, and the row in it.
+    /// Index of the measurement and of the row in it.
     pub of: (usize, usize),
     pub measured: Picos,
-    /// How much its residual counts.
+    /// Weight of the residual.
     pub trust: f64,
     pub collective: Collective,
     pub protocol: Protocol,
     pub ranks: u32,
     pub nodes: u32,
-    /// Whether the measurement says which version of the library ran.
+    /// Origin of the library version: named or assumed.
     pub version: Version,
     pub mode: LaunchMode,
     pub nvlinks: Nvlinks,
-    /// Whether switches copy or combine.
+    /// True if switches multicast or reduce.
     pub multicasts: bool,
-    /// Peers that a rank exchanges data of its own with at once.
+    /// Number of peers with which a rank concurrently exchanges its own data.
     pub peers_at_once: u16,
-    /// The schedule, by number.
+    /// Index of the schedule.
     pub case: usize,
 }
 
-/// Whether a measurement says which version of the library ran.
+/// Origin of the library version of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Named,
     Assumed,
 }
 
-/// Whether a fabric has NVLinks: where it has, they bear what PCIe would.
+/// Presence of NVLinks in a fabric; if present, they carry the traffic instead of PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nvlinks {
     Some,
@@ -53,7 +53,7 @@ impl Nvlinks {
     }
 }
 
-/// The rows of measurements whose strategies are known.
+/// Returns the rows whose strategies are known, with their schedules.
 pub(super) fn points<'a>(reruns: &'a [Rerun<'a>], base: &Profile) -> (Vec<Point>, Cases<'a>) {
     let (mut points, mut cases) = (Vec::new(), Cases::new());
     for (number, rerun) in reruns.iter().enumerate() {
@@ -85,13 +85,13 @@ pub(super) fn points<'a>(reruns: &'a [Rerun<'a>], base: &Profile) -> (Vec<Point>
     (points, cases)
 }
 
-/// How far off from its neighbours in size a row is that counts by 1/√2, as a logarithm: what a tenth of the rows of
-/// validate/data/h200-node is.
+/// Deviation from the neighbours in size, as a logarithm, at which a row has the weight 1/√2: exceeded by a tenth of
+/// the rows of validate/data/h200-node.
 const USUAL_SCATTER: f64 = 0.1;
 
-/// How much the residual of each row counts: less where it does not go with its neighbours in size, since its moment had a
-/// part in it. What goes with them is judged by undisturbed times: where the times of a sweep are high and low by turns, those that are low
-/// are believed.
+/// Weight of each row's residual: lower if the row deviates from its neighbours in size, because it was probably
+/// disturbed. Neighbours are compared by undisturbed times: if a sweep alternates between high and low times, the low
+/// ones are trusted.
 fn trusts(rows: &[Row]) -> Vec<f64> {
     let is_timed = |&place: &usize| rows.get(place).is_some_and(|row| row.measured() > Picos::ZERO);
     let mut order: Vec<usize> = (0..rows.len()).filter(is_timed).collect();
@@ -112,30 +112,30 @@ fn trusts(rows: &[Row]) -> Vec<f64> {
 }
 
 impl Point {
-    /// ln(predicted ÷ measured). A schedule that cannot run is as far off as can be told.
+    /// ln(predicted ÷ measured). A schedule that cannot run has the largest representable deviation.
     pub fn residual(&self, device: Device, profile: &Profile) -> f64 {
         (self.predicted(device, profile).0.max(1) as f64 / self.measured.0 as f64).ln()
     }
 
-    /// What decides the call's time.
+    /// Regime that determines the time of the call.
     pub fn decides(&self, device: Device, profile: &Profile) -> Decides {
         let added = profile.launch(self.mode.launch, self.mode.processes).added(self.mode.gpus_per_host);
         Decides::of(self.predicted(device, profile), device.time + added, device.bytes)
     }
 
-    /// What the interval of the prediction depends on.
+    /// Traits on which the prediction interval depends.
     pub fn circumstances(&self, decides: Decides) -> Circumstances {
         let (nodes, gpus) = (self.nodes, self.mode.gpus_per_host);
         Circumstances { collective: self.collective, protocol: self.protocol, gpus, nodes, decides }
     }
 
-    /// What the call takes whose device side is known.
+    /// Predicted time of the call, given its device time.
     pub fn predicted(&self, device: Device, profile: &Profile) -> Picos {
         let work = HostWork::of(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
         profile.launch(self.mode.launch, self.mode.processes).apply(device.time, work)
     }
 
-    /// Whether a parameter can change the prediction.
+    /// Returns true if a parameter can change the prediction.
     pub fn feels(&self, parameter: Parameter) -> bool {
         match parameter {
             Parameter::Protocol(protocol, _) | Parameter::PaceOf(protocol) => protocol == self.protocol,
@@ -155,12 +155,12 @@ impl Point {
         }
     }
 
-    /// Whether messages go from host to host.
+    /// Returns true if the call spans several hosts.
     pub fn crosses(&self) -> bool {
         self.nodes > 1
     }
 
-    /// Launch mode and processes, as profiles number them.
+    /// Launch mode and process layout, by their indices in profiles.
     pub fn launch(&self) -> (usize, usize) {
         (self.mode.launch as usize, self.mode.processes as usize)
     }
@@ -173,23 +173,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_does_not_go_with_its_neighbours_counts_less() {
+    fn rows_that_deviate_from_their_neighbours_weigh_less() {
         let row = |(place, time): (u32, u64)| Row::of(Bytes(1 << (10 + place)), Picos(time), place);
         let rows: Vec<Row> = (0..).zip([1_000, 1_000, 2_000, 1_000, 1_000, 1_000]).map(row).collect();
         let smooth = trusts(&rows);
-        // Off by ln 2 of 0.1.
+        // Deviation ln 2, relative to 0.1.
         assert!((smooth[2] - (1.0 + (2f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5)).abs() < 1e-12, "{smooth:?}");
         assert_eq!((smooth[0], smooth[1], smooth[3], smooth[4], smooth[5]), (1.0, 1.0, 1.0, 1.0, 1.0));
-        // High and low by turns, the first one high: a host that is late for every other call.
+        // Alternating high and low times, starting high: a host that is late for every other call.
         let by_turns = trusts(&(0..).zip([1_300, 1_000, 1_300, 1_000, 1_300, 1_000]).map(row).collect::<Vec<_>>());
         for (place, trust) in by_turns.into_iter().enumerate() {
             let expected = if place % 2 == 0 { (1.0 + (1.3f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5) } else { 1.0 };
             assert!((trust - expected).abs() < 1e-12, "{place}: {trust}");
         }
-        // A row without a time says nothing of its neighbours.
+        // A row without a time does not affect its neighbours' weights.
         let untimed: Vec<Row> = rows.iter().cloned().chain([Row::of(Bytes(3 << 10), Picos(0), 9)]).collect();
         assert_eq!(trusts(&untimed)[..6], smooth);
-        // In whatever order the rows stand.
+        // The order of the rows does not matter.
         let mut backwards = trusts(&rows.into_iter().rev().collect::<Vec<_>>());
         backwards.reverse();
         assert_eq!(backwards, smooth);

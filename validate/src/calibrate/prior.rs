@@ -1,28 +1,30 @@
-//! What is thought of a profile's figures before any row is seen: where a fit begins and how firmly it stays there.
+//! Priors of a fit: where it starts and how strongly parameters are held there.
 
 use std::fmt;
 use std::str::FromStr;
 
 use fabricast_sim::profile::{LaunchCosts, Profile};
 
-/// What is thought of the figures of the profile where a fit begins.
+/// Prior of the parameters around the starting profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// They may be anything; only what no row feels stays. Of what rows cannot tell apart the plainest is thought: each
-    /// pass waits as long, whatever it waits for, and what corrects other costs (by warps, say) is nothing. For data that tell nearly everything.
+    /// Parameters are free; only those that no row depends on keep their values. Undetermined combinations take the
+    /// plainest values: equal waits in all passes, and zero for corrections of other costs (per warp, for example).
+    /// For data that determine nearly all parameters.
     #[default]
     Open,
-    /// As `Open`, but nothing is thought of what rows cannot tell apart, and all rows count alike, whatever their neighbours in size
-    /// are. For data of several numbers of GPUs, which thoughts do not help.
+    /// Like `Open`, without a preference for undetermined combinations and with equal weights of all rows. For data
+    /// with several numbers of GPUs, where the preference does not help.
     Plain,
-    /// Another device or host differs by two common factors, one of the times of passes and one of all other device times,
-    /// and a figure by more than that only as the rows say so clearly. For data of few sizes, GPU counts or protocols, which would leave most to chance.
+    /// The device or host differs from the starting profile by two common factors, one of pass times and one of all
+    /// other device times; single parameters deviate from them only on clear evidence. For data with few sizes, GPU
+    /// counts or protocols.
     Proportional,
 }
 
 impl Prior {
-    /// The profile where a fit begins: of another host's launches only how far apart they are is kept, and what a graph's
-    /// take of the device, as if the host kept up.
+    /// The profile where a fit starts. For a proportional prior, stream launches keep only the delay between
+    /// processes; their other costs are those of a graph, as if the host kept up.
     pub(super) fn start(self, base: &Profile) -> Profile {
         match self {
             Self::Open | Self::Plain => base.clone(),
@@ -37,8 +39,8 @@ impl Prior {
         }
     }
 
-    /// What it costs, as a residual, to be as far from the expected value as that is large. `Open`: next to nothing. A
-    /// residual of `Proportional` counts as one row that is off by a quarter.
+    /// Residual of a deviation from the expected value by that value: negligible for `Open`; for `Proportional` as
+    /// much as one row with an error of a quarter.
     pub(super) fn held(self) -> f64 {
         match self {
             Self::Open | Self::Plain => 0.01,
@@ -46,8 +48,8 @@ impl Prior {
         }
     }
 
-    /// How many times the usual residual it costs that waits of two kinds of pass differ by as much as one takes; `None` where
-    /// they stay as different as they are.
+    /// Residual, in units of the usual one, of waits of two kinds of pass that differ by one wait; `None` if
+    /// differences are kept.
     pub(super) fn alike(self) -> Option<f64> {
         match self {
             Self::Open => Some(14.0),
@@ -55,9 +57,9 @@ impl Prior {
         }
     }
 
-    /// How many times the usual residual it costs that what only corrects others is as large as it may well be; `None` where it
-    /// stays what it is. Rows of one number of GPUs cannot tell a cost of a call from one of each warp or of the first receive, and those of
-    /// other numbers are predicted best where the plainer of the two has all of it.
+    /// Residual, in units of the usual one, of a correction at its usual size; `None` if corrections are kept. Rows
+    /// of one number of GPUs cannot separate a cost per call from one per warp or of the first receive; other numbers
+    /// are predicted best if the plainer cost has all of it.
     pub(super) fn nothing(self) -> Option<f64> {
         match self {
             Self::Open => Some(2.0),
@@ -65,7 +67,7 @@ impl Prior {
         }
     }
 
-    /// Whether a row counts less where it does not go with its neighbours in size.
+    /// Returns true if rows that deviate from their neighbours in size have less weight.
     pub(super) fn doubts_rows(self) -> bool {
         self != Self::Plain
     }
@@ -79,7 +81,7 @@ impl Prior {
     }
 }
 
-/// A word that is no prior.
+/// Error: a word that is not the name of a prior.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: expected open, plain or proportional")]
 pub struct UnknownPrior(pub String);

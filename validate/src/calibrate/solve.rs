@@ -1,51 +1,53 @@
-//! Robust non-linear least squares: Levenberg–Marquardt with the weights of a soft loss, and what the data can tell.
+//! Robust non-linear least squares: Levenberg–Marquardt with the weights of a soft loss.
 //!
-//! Residuals are logarithms of predicted ÷ measured. The loss of a residual r is 2s²(√(1 + (r/s)²) − 1): quadratic up to
-//! about s, linear beyond, so that a stray measurement pulls no harder than one at s (Charbonnier and others, *Two
-//! deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). Steps: Marquardt, *An
-//! algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with Nielsen's damping.
+//! Residuals are logarithms of predicted ÷ measured. The loss of a residual r is 2s²(√(1 + (r/s)²) − 1): quadratic up
+//! to about s and linear beyond, so that an outlier pulls no harder than a residual of s (Charbonnier and others,
+//! *Two deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). Steps: Marquardt,
+//! *An algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with Nielsen's
+//! damping.
 
 use nalgebra::{DMatrix, DVector};
 
-/// Beyond this a residual counts linearly: first far out, so that a bad start finds its way, then close.
+/// Scale s of the loss in two rounds: large first, so that a bad start converges, then small.
 const SOFT: [f64; 2] = [0.15, 0.03];
 const MOST_STEPS: usize = 40;
-/// Steps over which slopes are carried before they are worked out anew.
+/// Number of steps over which derivatives are updated before they are recomputed.
 const MOST_CARRIED: usize = 3;
-/// Descents one after the other with what is thought alike.
+/// Maximum number of descents with the coordinate ties reweighted.
 const MOST_DESCENTS: usize = 6;
-/// A step that gains less than this part of the loss is the last. (With a thousandth, hold-outs from other starts differed by half a
-/// point of the median, with this by 0.3; a ten-thousandth took 47 s where this takes 36.)
+/// Relative gain in loss below which the descent stops. At 1e-3 the medians of hold-outs from different starts differ
+/// by half a percentage point, here by 0.3; 1e-4 needs 30 % more time.
 const LEAST_GAIN: f64 = 3e-4;
 
-/// What is minimised.
+/// A least-squares problem.
 pub(super) trait Problem: Sync {
     /// Residuals at a point.
     fn residuals(&self, at: &[f64]) -> Vec<f64>;
-    /// Derivatives of the residuals by each coordinate, a column each.
+    /// Derivatives of the residuals, one column per coordinate.
     fn derivatives(&self, at: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
-    /// The nearest point that is allowed.
+    /// Moves a point to the nearest allowed one.
     fn clamp(&self, at: &mut [f64]);
-    /// Where each coordinate stays if no residual feels it, and how far from there it costs a residual of one.
+    /// Prior of each coordinate: its value if no residual depends on it, and the deviation that weighs as a residual
+    /// of one.
     fn expected(&self) -> Vec<(f64, f64)>;
-    /// Coordinates thought to be alike.
+    /// Pairs of coordinates with a prior of equality.
     fn alike(&self) -> Vec<Alike> {
         Vec::new()
     }
-    /// Coordinates thought to be nothing, as far as residuals feel them: others stay where they are expected.
+    /// Coordinates with a prior of zero, applied if residuals depend on them; others keep their expected values.
     fn nothing(&self) -> Vec<Nothing> {
         Vec::new()
     }
 }
 
-/// Two coordinates thought to be alike, each times a factor.
+/// Prior that two coordinates are equal, each multiplied by a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Alike {
-    /// Their numbers.
+    /// Indices of the coordinates.
     pub of: (usize, usize),
-    /// What each is multiplied by.
+    /// Factors of the coordinates.
     pub times: (f64, f64),
-    /// How far apart they then cost a residual as large as the usual one.
+    /// Difference that weighs as much as the usual residual.
     pub far: f64,
 }
 
@@ -55,27 +57,28 @@ impl Alike {
     }
 }
 
-/// A coordinate thought to be nothing.
+/// Prior that a coordinate is zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Nothing {
-    /// Its number.
+    /// Index of the coordinate.
     pub of: usize,
-    /// How large it costs a residual as large as the usual one.
+    /// Value that weighs as much as the usual residual.
     pub far: f64,
 }
 
-/// What is thought of coordinates before any residual is seen.
+/// All priors of the coordinates.
 struct Thought {
     expected: Vec<(f64, f64)>,
     alike: Vec<Alike>,
     nothing: Vec<Nothing>,
 }
 
-/// No residuals are thought to be larger usually, so that a bad start does not tie coordinates for good.
+/// Upper limit of the usual residual, so that a bad start does not tie coordinates permanently.
 const MOST_USUAL: f64 = 0.05;
 
 impl Thought {
-    /// What is thought where residuals are these: the better rows are explained, the less a thought counts against them.
+    /// Priors for given residuals: the better the rows are explained, the less deviation from a prior is allowed to
+    /// cost them.
     fn of(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
         let usual = usual(residuals).clamp(f64::MIN_POSITIVE, MOST_USUAL);
         Self {
@@ -90,7 +93,7 @@ impl Thought {
         }
     }
 
-    /// What a point costs that is not as thought.
+    /// Loss of a point due to the priors.
     fn loss(&self, at: &[f64]) -> f64 {
         let off = |(x, (value, far)): (&f64, &(f64, f64))| ((x - value) / far).powi(2);
         let apart = |tie: &Alike| (tie.apart(at) / tie.far).powi(2);
@@ -100,7 +103,7 @@ impl Thought {
             + self.nothing.iter().map(size).sum::<f64>()
     }
 
-    /// Adds it to the normal equations at a point.
+    /// Adds the priors to the normal equations at a point.
     fn add(&self, at: &[f64], normal: &mut DMatrix<f64>, gradient: &mut DVector<f64>) {
         for (i, (value, far)) in self.expected.iter().enumerate() {
             let weight = far.powi(-2);
@@ -131,11 +134,11 @@ pub(super) struct Minimum {
     pub at: Vec<f64>,
     /// Residuals, weighted by the loss.
     pub weighted: Vec<f64>,
-    /// Their derivatives.
+    /// Derivatives of the weighted residuals.
     pub jacobian: DMatrix<f64>,
 }
 
-/// The median of what residuals are off.
+/// Median of the absolute residuals.
 fn usual(residuals: &[f64]) -> f64 {
     let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
@@ -146,22 +149,22 @@ fn loss(residuals: &[f64], soft: f64) -> f64 {
     residuals.iter().map(|r| 2.0 * soft * soft * ((1.0 + (r / soft).powi(2)).sqrt() - 1.0)).sum()
 }
 
-/// Square roots of the weights that make least squares of the loss.
+/// Square roots of the weights that turn the loss into least squares.
 fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
     residuals.iter().map(|r| (1.0 + (r / soft).powi(2)).powf(-0.25)).collect()
 }
 
-/// How far a start may be from the minimum.
+/// Distance of the start from the minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Anywhere.
+    /// Unknown.
     Far,
-    /// The minimum of much the same problem: slopes hardly differ, so those of the start are carried to the end and never
-    /// worked out anew.
+    /// The minimum of a similar problem: derivatives hardly differ, so they are updated from the start's and never
+    /// recomputed.
     Near,
 }
 
-/// Goes down from `start` until steps gain nothing.
+/// Descends from `start` until steps gain nothing.
 pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Minimum {
     let [far, close] = SOFT;
     match from {
@@ -170,7 +173,7 @@ pub(super) fn minimise(problem: &impl Problem, start: &[f64], from: Start) -> Mi
             let mut before = f64::INFINITY;
             for _ in 0..MOST_DESCENTS {
                 let now = loss(&problem.residuals(&found.at), close);
-                // What is thought alike counts by how well rows are explained: better explained, they may tell more.
+                // The ties are reweighted by how well rows are explained, so a better fit may move further.
                 if now > before * 0.8 {
                     break;
                 }
@@ -190,7 +193,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Min
     let mut slopes = slopes_at(problem, &at, &residuals);
     let thought = Thought::of(problem, &residuals, &slopes);
     let (mut damping, mut growth) = (1e-3, 2.0);
-    // Steps that the slopes have been carried over.
+    // Number of steps since the derivatives were computed.
     let mut carried = 0;
     for _ in 0..MOST_STEPS {
         let jacobian = weighted(&slopes, &residuals, soft);
@@ -205,7 +208,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Min
         let before = loss(&residuals, soft) + thought.loss(&at);
         let after = loss(&found, soft) + thought.loss(&next);
         if after < before {
-            // By what rows are off alone: what is thought of coordinates stays, however well rows are explained.
+            // Relative to the loss of the rows alone: the loss of the priors does not vanish with better fits.
             let gain = (before - after) / loss(&residuals, soft).max(f64::MIN_POSITIVE);
             let is_fresh = carried == 0;
             if from == Start::Near || (gain > LEAST_GAIN && carried < MOST_CARRIED) {
@@ -238,9 +241,10 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, from: Start) -> Min
     Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), at }
 }
 
-/// Where the normal equations lead from a point. A coordinate at its bound that would leave it stays there, and the others are solved
-/// for without it: cutting the step of all at the bound would leave the rest where no gain is (Bertsekas, *Projected Newton methods
-/// for optimization problems with simple constraints*, SIAM J. Control Optim. 1982). `None` where they tell nothing.
+/// Solves the normal equations for the next point. A coordinate that would leave its bounds is fixed there, and the
+/// others are solved again without it: clipping the whole step at the bound could stop without gain (Bertsekas,
+/// *Projected Newton methods for optimization problems with simple constraints*, SIAM J. Control Optim. 1982). `None`
+/// if the equations are singular.
 fn step(problem: &impl Problem, at: &[f64], mut normal: DMatrix<f64>, mut gradient: DVector<f64>) -> Option<Vec<f64>> {
     let mut stays = vec![false; at.len()];
     loop {
@@ -263,8 +267,8 @@ fn step(problem: &impl Problem, at: &[f64], mut normal: DMatrix<f64>, mut gradie
     }
 }
 
-/// Carries slopes over a step by the least change that explains the residuals found (Broyden, *A class of methods for
-/// solving nonlinear simultaneous equations*, Math. Comp. 1965).
+/// Updates derivatives over a step by the smallest change that explains the new residuals (Broyden, *A class of
+/// methods for solving nonlinear simultaneous equations*, Math. Comp. 1965).
 fn carry(slopes: &mut DMatrix<f64>, (from, to): (&[f64], &[f64]), (before, after): (&[f64], &[f64])) {
     let step = DVector::from_iterator(from.len(), to.iter().zip(from).map(|(to, from)| to - from));
     let length = step.norm_squared();
@@ -294,7 +298,7 @@ fn weighted(slopes: &DMatrix<f64>, residuals: &[f64], soft: f64) -> DMatrix<f64>
 mod tests {
     use super::*;
 
-    /// Rows that tell the sum of two coordinates and nothing of a third.
+    /// Rows that determine the sum of two coordinates and do not depend on a third.
     struct Sum {
         rows: usize,
         alike: Vec<Alike>,
@@ -331,11 +335,11 @@ mod tests {
         }
     }
 
-    /// ± 1 % of what is told, as rows scatter.
+    /// Scatter of the rows, ± 1 %.
     const SCATTER: f64 = 0.01;
 
     #[test]
-    fn what_rows_leave_open_is_as_thought_and_what_they_tell_stays() {
+    fn priors_decide_only_what_rows_leave_undetermined() {
         let solve = |alike, nothing| minimise(&Sum { rows: 40, alike, nothing }, &[2.0, 0.1, 7.0], Start::Far).at;
         let tied = solve(vec![Alike { of: (0, 1), times: (0.5, 1.0), far: 0.05 }], Vec::new());
         assert!((tied[0] - 2.0).abs() < 0.02 && (tied[1] - 1.0).abs() < 0.02, "{tied:?}");

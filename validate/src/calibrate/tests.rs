@@ -1,4 +1,5 @@
-//! Data made by the model itself: what can be told comes back, noise widens intervals, what is for checking is left alone.
+//! Calibration with data made by the model itself: parameters are recovered, noise widens intervals, and rows with
+//! the role `check` are ignored.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn fabric(gpus: u32) -> (FabricRequest, Arc<Fabric>) {
     (request, fabric)
 }
 
-/// Sizes of a forced ring from a process for each GPU, times as yet unknown.
+/// Sizes of a forced ring with one process per GPU; times are filled in later.
 pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     let (request, fabric) = fabric(gpus);
     let sizes = (10..=26).step_by(2).map(|power| Bytes(1 << power));
@@ -57,7 +58,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
     }
 }
 
-/// All rows timed by a profile, each times what `noise` says of its number.
+/// Times all rows by a profile, each multiplied by `noise` of its index.
 pub(super) fn timed(
     mut measurements: Vec<Measurement>,
     profile: &Profile,
@@ -75,11 +76,11 @@ pub(super) fn timed(
     measurements
 }
 
-/// Rows of three numbers of GPUs, the most first.
+/// Rows of three numbers of GPUs, the largest first.
 fn world(gpus: [u32; 3]) -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
     let [most, fewer, fewest] = gpus;
-    // On few channels blocks decide, otherwise links.
+    // With few channels the blocks limit, otherwise the links.
     let ways = [(most, None), (fewer, None), (fewest, None), (most, Some(2))];
     let of = |(gpus, channels)| {
         collectives.map(|collective| {
@@ -101,7 +102,7 @@ fn base() -> Profile {
     profile
 }
 
-/// The shipped profile, some figures of its LL changed.
+/// The shipped profile with some LL costs changed.
 fn other() -> Profile {
     let mut profile = base();
     let costs = &mut profile.protocols[Protocol::Ll as usize];
@@ -111,7 +112,7 @@ fn other() -> Profile {
     profile
 }
 
-/// A pattern without trend: ± 3 %.
+/// Noise without trend: ± 3 %.
 fn noise(number: usize) -> f64 {
     1.0 + 0.03 * f64::from((number as u32).wrapping_mul(2_654_435_761) % 2001) / 1000.0 - 0.03
 }
@@ -121,7 +122,7 @@ fn calibrated(device: &[Measurement], hold_out: &[HoldOut]) -> Calibration {
 }
 
 #[test]
-fn what_the_model_made_comes_back() {
+fn fit_recovers_the_profile_that_made_the_rows() {
     let truth = other();
     let found = calibrated(&timed(world([8, 4, 2]), &truth, |_| 1.0), &["gpus=4".parse().unwrap()]);
     let worst = found.fitted.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max);
@@ -134,11 +135,11 @@ fn what_the_model_made_comes_back() {
         let truth = estimate.parameter.get(&truth);
         (estimate.value - truth).abs() / truth
     };
-    // What no other parameter can stand for.
+    // A cost that no other parameter can replace.
     assert!(told("protocol.ll.settle") < 0.05, "{}", told("protocol.ll.settle"));
 }
 
-/// The greatest error on two GPUs where factors of another device are fitted without them.
+/// Largest error on two GPUs if the common factors of another device are fitted without them.
 fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
     let reruns: Vec<Rerun<'_>> = device.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
@@ -151,8 +152,8 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     found.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
 }
 
-/// A device that answers 1.5 times as slowly and moves data 1.2 times as slowly, on slower links: eight GPUs tell what two
-/// take, though they do not tell all of its figures.
+/// A device with 1.5 times the latency, 1.2 times the pass times and slower links: eight GPUs suffice to predict two,
+/// although they do not determine all parameters.
 #[test]
 fn common_factors_carry_over_to_other_numbers_of_gpus() {
     let mut truth = base();
@@ -171,11 +172,11 @@ fn common_factors_carry_over_to_other_numbers_of_gpus() {
     });
     let device = timed(world.collect(), &truth, |_| 1.0);
     let worst = worst_on_two_gpus(&device);
-    // The profile where it began is off by a third and more.
+    // The starting profile is off by a third or more.
     assert!(worst < 0.05, "{worst}");
 }
 
-/// A device whose LL answers twice as slowly and whose simple protocol nearly as before: eight GPUs tell both from each other.
+/// A device with twice the LL latency and a nearly unchanged Simple protocol: eight GPUs separate both factors.
 #[test]
 fn protocols_of_another_device_have_factors_of_their_own() {
     let mut truth = base();
@@ -195,10 +196,10 @@ fn protocols_of_another_device_have_factors_of_their_own() {
     assert!(worst < 0.05, "{worst}");
 }
 
-/// all_reduce adds as often as it copies, and tells what both take together: that adding takes a microsecond longer, as the profile where a
-/// fit begins has it, is not believed of rows that do not say so.
+/// All_reduce adds as often as it copies, so its rows determine only the sum of both costs. A starting profile in
+/// which adding costs a microsecond more does not bias the fit.
 #[test]
-fn what_only_the_start_says_of_adding_is_not_believed() {
+fn starting_value_of_reduce_does_not_bias_the_fit() {
     let world = [None, Some(16), Some(8)].map(|channels| {
         let mut one = measurement(Collective::AllReduce, 8);
         one.configuration.channels = channels;
@@ -214,7 +215,7 @@ fn what_only_the_start_says_of_adding_is_not_believed() {
     assert!(adding.get(&found.profile).abs() < 0.3, "{}", adding.get(&found.profile));
 }
 
-/// Collectives launched on streams.
+/// Measurements of collectives launched on streams.
 fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measurement; N] {
     collectives.map(|collective| {
         let mut one = measurement(collective, gpus);
@@ -223,10 +224,10 @@ fn by_streams<const N: usize>(collectives: [Collective; N], gpus: u32) -> [Measu
     })
 }
 
-/// How far apart processes start is a matter of their number: rows of four GPUs alone leave it where it was, and those of
-/// two numbers tell it.
+/// The delay between process starts depends on the number of GPUs: rows of four GPUs alone leave it unchanged, rows
+/// of two numbers determine it.
 #[test]
-fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
+fn launch_delay_per_gpu_needs_several_gpu_counts() {
     let by_streams = |gpus| by_streams([Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter], gpus);
     let apart = |found: &Calibration| {
         let named = |name: &str| found.estimates.iter().find(|one| one.parameter.name() == name).map(|one| one.value);
@@ -241,14 +242,15 @@ fn starting_apart_is_told_by_several_numbers_of_gpus_only() {
     assert_eq!(apart(&calibrated(&four, &[])), None);
 }
 
-/// What each peer costs is a matter of their number, too: all_to_all of three numbers of GPUs tells it, and of one leaves it.
+/// The cost per peer needs several numbers of GPUs, too: all_to_all on three numbers determines it, on one leaves it
+/// unchanged.
 #[test]
-fn what_each_peer_costs_is_told_by_several_numbers_of_them_only() {
+fn startup_per_peer_needs_several_peer_counts() {
     let exchange = |gpus| {
         let mut one = measurement(Collective::AllToAll, gpus);
         one.configuration.algorithm = Some(Algorithm::Direct);
         one.configuration.protocol = Some(Protocol::Simple);
-        // A block for each peer.
+        // One block per peer.
         one.configuration.channels = Some(8);
         one
     };
@@ -259,7 +261,7 @@ fn what_each_peer_costs_is_told_by_several_numbers_of_them_only() {
         let named = |one: &&Estimate| one.parameter.name() == "protocol.simple.startup_per_peer";
         found.estimates.iter().find(named).map(|one| one.value)
     };
-    // (As often as there are more rows than parameters.)
+    // Repeated until there are more rows than parameters.
     let several = timed([8, 4, 2, 8, 4, 2].map(exchange).to_vec(), &truth, |_| 1.0);
     let task = |device| Task { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
     let told = each(&calibrate(task(&several)).unwrap()).unwrap();
@@ -268,10 +270,10 @@ fn what_each_peer_costs_is_told_by_several_numbers_of_them_only() {
     assert_eq!(each(&calibrate(task(&one)).unwrap()), None);
 }
 
-/// What is predicted of rows that are left out does not depend on what was measured there, launch costs that only they tell
-/// included.
+/// Predictions of left-out rows do not depend on their measured times, including launch costs that only these rows
+/// determine.
 #[test]
-fn rows_left_out_tell_nothing() {
+fn left_out_rows_do_not_affect_their_prediction() {
     let collectives = [Collective::AllReduce, Collective::AllGather];
     let rows: Vec<Measurement> = [8, 2].into_iter().flat_map(|gpus| by_streams(collectives, gpus)).collect();
     let of_eight: usize = rows[..2].iter().map(|one| one.rows.len()).sum();
@@ -295,9 +297,9 @@ fn priors_are_read_as_they_are_written() {
     assert_eq!("firm".parse::<Prior>().unwrap_err().to_string(), "`firm`: expected open, plain or proportional");
 }
 
-/// Every combination of parameters that rows tell (the directions in which predictions move, each parameter counted in
-/// what it moves them) comes back within 1 % of the size of its parts. Rows tell it if they hold it a hundred
-/// times as firmly as what was expected of the parameters does, which counts a little too.
+/// Every combination of parameters that the rows determine is recovered within 1 % of the size of its parts.
+/// Combinations are the eigenvectors of the scaled Jacobian; the rows determine one if they hold it a hundred times
+/// as strongly as the prior, which has a small weight too.
 #[test]
 fn identifiable_combinations_come_back() {
     let truth = other();
@@ -334,9 +336,10 @@ fn identifiable_combinations_come_back() {
     assert!(told >= 5, "{told} combinations are told");
 }
 
-/// Start-up shifts the end of a run and launching comes after it: what cases leave out of a simulation is added exactly.
+/// Start-up shifts the end of a run and launch costs are added afterwards: predictions from cached cases equal whole
+/// simulations.
 #[test]
-fn cases_are_whole_runs() {
+fn cached_cases_equal_whole_simulations() {
     let profile = Profile::named("nccl-2.28-h200").unwrap();
     let measurements = world([8, 4, 2]);
     let reruns: Vec<Rerun<'_>> = measurements.iter().map(|one| Rerun::new(one, RouteOptions::default())).collect();
@@ -374,7 +377,7 @@ fn noise_widens_intervals() {
 }
 
 #[test]
-fn what_is_for_checking_is_not_looked_at() {
+fn rows_for_checking_are_not_fitted_to() {
     let truth = other();
     let of_two = world([4, 3, 2]).into_iter().filter(|one| one.configuration.gpus == 2);
     let mut measurements = timed(of_two.collect(), &truth, |_| 1.0);
@@ -391,7 +394,7 @@ fn what_is_for_checking_is_not_looked_at() {
 }
 
 #[test]
-fn too_little_is_refused() {
+fn too_few_rows_are_an_error() {
     let mut one = measurement(Collective::AllReduce, 8);
     one.rows.truncate(3);
     let base = base();
@@ -405,7 +408,7 @@ fn too_little_is_refused() {
 }
 
 #[test]
-fn parameters_are_set_as_they_are_read() {
+fn parameters_read_back_as_they_were_set() {
     let mut profile = base();
     let all = Protocol::ALL.into_iter().flat_map(|p| super::Cost::all().map(|cost| Parameter::Protocol(p, cost)));
     for parameter in all.chain([Parameter::Nvlink, Parameter::Network]).filter(|parameter| parameter.applies(&base())) {

@@ -1,4 +1,4 @@
-//! What a library chooses by itself where a measurement does not say.
+//! Choices of a library where a measurement does not force them.
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::library::Library;
@@ -8,7 +8,7 @@ use fabricast_sim::schedule::Protocol;
 use crate::measured::manifest::{Measurement, Registered};
 use crate::measured::{LibraryName, Row};
 
-/// A row whose strategy a measurement leaves open, in whole or in part.
+/// A row whose strategy is not fully forced by its measurement.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The measurement.
@@ -17,30 +17,31 @@ pub struct Question<'a> {
     pub row: &'a Row,
 }
 
-/// What a library may choose from, as far as is known: one strategy where its choice is known, several otherwise, of
-/// which the fastest is taken.
+/// A model of a library's choices. It returns one strategy if the choice is known, or several, of which the fastest
+/// is used.
 pub trait LibraryChoice: Sync {
-    /// What the choice is restricted to. What the measurement itself says goes before it.
+    /// Returns the strategies that the library may choose. Values given by the measurement have precedence.
     fn narrow(&self, question: Question<'_>) -> Restriction;
 }
 
-/// The plan's pick among what the library can run: a library is taken to choose as well as the prediction would.
+/// Fastest strategy of the plan among those that the library can run, assuming that the library chooses as well as
+/// the prediction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlansPick;
 
-/// What NCCL runs (`ncclAlgo_t` in its src/include/nccl_common.h): ring, tree, the three of NVLS and PAT; collectives
-/// without an algorithm of their own are pairs of sends and receives.
+/// Algorithms that NCCL runs (`ncclAlgo_t` in its src/include/nccl_common.h): ring, tree, NVLS variants and PAT.
+/// Collectives without an algorithm are pairs of sends and receives.
 const OF_NCCL: [Algorithm; 6] =
     [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::NvlsTree, Algorithm::Pat, Algorithm::Direct];
 
-/// Protocols of its kernels.
+/// Protocols of NCCL's kernels.
 const PROTOCOLS_OF_NCCL: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
 
-/// Its symmetric kernels (src/device/symmetric): all to all, in one step or two.
+/// NCCL's symmetric kernels (src/device/symmetric): all-to-all exchange in one step or two.
 const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
 
-/// Returns true for measurements of RCCL, whose choices and kernels are not modelled: those that name it, and those on other
-/// makers' GPUs than NVIDIA's that name no library which runs there.
+/// Returns true for measurements of RCCL, whose choices and kernels are not modelled: those that name RCCL, and those
+/// on non-NVIDIA GPUs that name no library which runs there.
 #[must_use]
 pub fn is_rccl(measurement: &Measurement) -> bool {
     let fabric = &measurement.fabric;
@@ -54,7 +55,7 @@ pub fn is_rccl(measurement: &Measurement) -> bool {
 impl LibraryChoice for PlansPick {
     fn narrow(&self, Question { measurement, .. }: Question<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
-        // Of RCCL nothing is modelled, and NCCL does not run on other makers' GPUs: what is left is the fastest of our own
+        // RCCL is not modelled, and NCCL does not run on other vendors' GPUs: fall back to the fastest of our own
         // schedules.
         if is_rccl(measurement) {
             return Restriction::default();
@@ -64,7 +65,7 @@ impl LibraryChoice for PlansPick {
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }
-            // Its messages.
+            // Messages of Open MPI.
             LibraryName::OpenMpi => (Vec::new(), vec![Protocol::Simple]),
             LibraryName::Rccl | LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::Fabricast => {
                 (Vec::new(), Vec::new())

@@ -1,8 +1,9 @@
-//! Which figure of the profile would have to differ, and by how much, for a group to fit.
+//! Finds the profile parameter whose change would explain the error of a group.
 //!
-//! One figure at a time: the group's gap is the median over its rows of ln(predicted ÷ measured); a figure is scaled
-//! until the gap is closed (by halving in its logarithm), and the one that needs the smallest factor is named. The strategies
-//! stay what they were. It is a pointer, not a fit: several figures may be off, and `calibrate` moves them together.
+//! One parameter at a time: the group's gap is the median of ln(predicted ÷ measured) over its rows. Each parameter
+//! is scaled until the gap is closed (by bisection in the logarithm), and the one that needs the smallest factor is
+//! reported. Strategies are not changed. The result is a hint, not a fit: several parameters may be off, and
+//! `calibrate` moves them jointly.
 
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{Profile, Role};
@@ -14,41 +15,41 @@ use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::rerun::{Again, Rerun};
 
-/// What would make a group fit.
+/// A parameter change that would explain the error of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// The figure.
+    /// The parameter.
     pub knob: Knob,
-    /// What it would have to be multiplied with.
+    /// Factor by which it would have to be multiplied.
     pub factor: f64,
-    /// As it is, with its unit.
+    /// Current value, with its unit.
     pub now: String,
-    /// As it would have to be.
+    /// Value after the change.
     pub then: String,
-    /// The group's median error before: signed, predicted ÷ measured − 1.
+    /// Median error of the group before the change, predicted ÷ measured − 1.
     pub before: f64,
-    /// And with the figure changed.
+    /// Median error with the parameter changed.
     pub after: f64,
 }
 
-/// A median gap below this is not explained: figures repeat within 4 % (data of the H200 node, two hosts).
+/// Smallest median gap to be explained: measurements repeat within 4 % (H200 node, two hosts).
 const SIGNIFICANT: f64 = 0.05;
-/// So many of the rows must be off to the same side.
+/// Minimum share of rows that must deviate in the same direction.
 const ONE_SIDED: f64 = 2.0 / 3.0;
-/// Fewer rows say nothing.
+/// Minimum number of rows.
 const LEAST_ROWS: usize = 3;
-/// Most rows that are simulated for a gap; more are thinned out evenly.
+/// Maximum number of rows simulated for a gap; more rows are thinned out evenly.
 const MOST_ROWS: usize = 9;
-/// Most events that the runs behind one gap may have together; a gap is asked for some hundred times.
+/// Maximum total number of simulation events behind one gap, which is evaluated some hundred times.
 const EVENTS: u64 = 300_000;
-/// How far figures are turned, step by step, in the logarithm of the factor: 5 % to tenfold.
+/// Step sizes of the logarithm of the factor: 5 % to tenfold.
 const REACHES: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
-/// Halvings of the last step.
+/// Number of bisections of the last step.
 const HALVINGS: usize = 6;
-/// What counts as closed, in the logarithm.
+/// Largest remaining gap that counts as closed, as a logarithm.
 const CLOSED: f64 = 0.005;
 
-/// Explains a group that is off as a whole.
+/// Explains a group whose rows deviate as a whole.
 pub(super) fn explain(
     request: &Request<'_>,
     group: &Group,
@@ -93,7 +94,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// At most [`MOST_ROWS`], evenly.
+/// Selects at most [`MOST_ROWS`] rows, evenly spaced.
 fn thinned<'a>(rows: &[&'a Compared]) -> Vec<&'a Compared> {
     if rows.len() <= MOST_ROWS {
         return rows.to_vec();
@@ -102,7 +103,7 @@ fn thinned<'a>(rows: &[&'a Compared]) -> Vec<&'a Compared> {
     (0..MOST_ROWS).filter_map(|n| rows.get(n * last / (MOST_ROWS - 1)).copied()).collect()
 }
 
-/// What could explain rows: the costs of the protocols that ran, the launch, and the links that bind.
+/// Candidate parameters: costs of the protocols that ran, launch costs, and links that are the bottleneck.
 fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
     let mut knobs = Vec::new();
     let mut add = |knob: Knob| {
@@ -118,7 +119,7 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
             add(knob);
         }
         if let Some(Resource::Link(link)) = row.busiest.map(|busiest| busiest.resource) {
-            // InfiniBand and Ethernet are one figure.
+            // InfiniBand and Ethernet share one parameter.
             match measurement.fabric.link(link).kind {
                 LinkKind::Ethernet => add(Knob::Links(LinkKind::Infiniband)),
                 kind => add(Knob::Links(kind)),
@@ -137,24 +138,24 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<Knob> {
 
 /// Rows to be explained.
 struct Case<'a> {
-    /// The measurements that they are of, by number.
+    /// Reruns of their measurements, with the measurements' indices.
     reruns: &'a [(usize, Rerun<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
 }
 
 impl Case<'_> {
-    /// The run of a row under a profile.
+    /// Simulates a row under a profile.
     fn run(&self, row: &Compared, profile: &Profile) -> Option<Again> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let rows: &[Row] = &rerun.measurement.rows;
-        // (Mostly in the order of their lines.)
+        // Rows are mostly in the order of their lines.
         let place = rows.binary_search_by_key(&row.line, |found| found.line).ok();
         let found = rows.get(place.or_else(|| rows.iter().position(|found| found.line == row.line))?)?;
         rerun.simulate(&*rerun.schedule(row.strategy, found, profile)?, profile)
     }
 
-    /// The rows with the shortest runs that together stay within [`EVENTS`], at least [`LEAST_ROWS`].
+    /// Selects the rows with the shortest runs whose total events stay within [`EVENTS`], at least [`LEAST_ROWS`].
     fn affordable(&self) -> Vec<&'_ Compared> {
         let cost = |row: &&'_ Compared| self.run(row, self.profile).map_or(u64::MAX, |run| run.events);
         let mut priced: Vec<(u64, &Compared)> = self.rows.iter().map(|row| (cost(row), *row)).collect();
@@ -167,7 +168,7 @@ impl Case<'_> {
         kept.map(|(_, (_, row))| row).collect()
     }
 
-    /// The median of ln(predicted ÷ measured) under a profile; none where a row cannot be simulated.
+    /// Median of ln(predicted ÷ measured) under a profile; `None` if a row cannot be simulated.
     fn gap(&self, profile: &Profile) -> Option<f64> {
         let gap = |row: &&Compared| {
             let time = self.run(row, profile)?.time;
@@ -177,8 +178,8 @@ impl Case<'_> {
         Some(median(&sorted(gaps?)))
     }
 
-    /// The figure that needs the smallest factor. All are turned further and further, the way that helps (more cost where
-    /// the prediction is too short), until one closes the gap; those that do are narrowed down.
+    /// Finds the parameter that needs the smallest factor. All are scaled in growing steps in the direction that
+    /// helps (a higher cost if the prediction is too short) until one closes the gap; those are then bisected.
     fn smallest(&self, knobs: &[Knob], start: f64) -> Option<Turn> {
         let mut from = 0.0;
         for reach in REACHES {
@@ -188,7 +189,7 @@ impl Case<'_> {
                 let crossed = gap.signum() != start.signum() || gap.abs() <= CLOSED;
                 crossed.then(|| self.narrowed(knob, start.signum(), (way * from, way * reach), gap)).flatten()
             });
-            // Of equals the first: costs of the device before links, links before launches.
+            // The first of equals has precedence: device costs before links, links before launch costs.
             let best = crossed.reduce(|best, next| if next.turn.abs() < best.turn.abs() { next } else { best });
             if best.is_some() {
                 return best;
@@ -198,7 +199,7 @@ impl Case<'_> {
         None
     }
 
-    /// Halves the range in which a gap changes its sign.
+    /// Bisects the range in which the gap changes its sign.
     fn narrowed(&self, knob: Knob, sign: f64, (mut near, mut far): (f64, f64), gap: f64) -> Option<Turn> {
         let mut found = Turn { knob, turn: far, gap };
         for _ in 0..HALVINGS {
@@ -220,7 +221,7 @@ impl Case<'_> {
     }
 }
 
-/// A figure, how far it is turned (the logarithm of its factor), and the gap that is left.
+/// A parameter, the logarithm of its factor, and the remaining gap.
 #[derive(Clone, Copy)]
 struct Turn {
     knob: Knob,

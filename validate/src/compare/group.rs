@@ -1,41 +1,41 @@
-//! Rows of one configuration, and statistics of errors.
+//! Groups of rows with one configuration, and error statistics.
 
 use std::sync::Arc;
 
 use super::{Cause, Compared, Explanation, Verdict};
 use crate::measured::manifest::Measurement;
 
-/// Statistics of errors: predicted ÷ measured − 1.
+/// Statistics of errors (predicted ÷ measured − 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
-    /// Mean of their absolute values.
+    /// Mean of the absolute errors.
     pub mean: f64,
-    /// Median of their absolute values.
+    /// Median of the absolute errors.
     pub median: f64,
-    /// Nine of ten absolute values are at most this.
+    /// 90th percentile of the absolute errors.
     pub p90: f64,
-    /// Mean of the errors themselves.
+    /// Mean of the signed errors.
     pub bias: f64,
 }
 
-/// How many measured times lie inside the intervals of their predictions.
+/// Coverage: the number of measured times inside the prediction interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Those inside.
+    /// Number of rows inside the interval.
     pub inside: usize,
 }
 
 impl Coverage {
-    /// Of rows, by whether they are inside.
+    /// Counts rows; `inside` states for each whether it is inside its interval.
     pub fn of(inside: impl Iterator<Item = bool>) -> Self {
         inside.fold(Self::default(), |sum, one| Self { rows: sum.rows + 1, inside: sum.inside + usize::from(one) })
     }
 
-    /// inside ÷ rows; 1 of none.
+    /// Share of rows inside the interval; 1 without rows.
     #[must_use]
     pub fn share(self) -> f64 {
         if self.rows == 0 { 1.0 } else { self.inside as f64 / self.rows as f64 }
@@ -45,24 +45,24 @@ impl Coverage {
 /// Rows of one fabric and configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Its measurements, by number.
+    /// Indices of its measurements.
     pub measurements: Vec<usize>,
-    /// Its rows, by number.
+    /// Indices of its rows.
     pub rows: Vec<usize>,
-    /// Over its rows.
+    /// Error statistics of its rows.
     pub summary: Summary,
-    /// Rows above the band, or slower by one factor at all sizes.
+    /// Number of rows above the interval, or slower by one factor at all sizes.
     pub slower: usize,
-    /// Rows below the band.
+    /// Number of rows below the interval.
     pub faster: usize,
-    /// What would explain it, where it is off as a whole.
+    /// Parameter change that would explain the error of the group as a whole.
     pub explanation: Option<Explanation>,
-    /// A setting that may have slowed it down.
+    /// Setting that may have slowed down the group.
     pub cause: Option<Cause>,
 }
 
 impl Summary {
-    /// Of signed errors; zeros where there are none.
+    /// Statistics of signed errors; zeros without errors.
     #[must_use]
     pub fn of(errors: impl Iterator<Item = f64>) -> Self {
         let errors: Vec<f64> = errors.collect();
@@ -70,7 +70,7 @@ impl Summary {
         sizes.sort_unstable_by(f64::total_cmp);
         let count = errors.len();
         let share = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
-        // The least value that at least nine of ten do not pass.
+        // Smallest value that at least 90 % of the sizes do not exceed.
         let p90 = sizes.get((count * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or_default();
         Self {
             rows: count,
@@ -82,7 +82,7 @@ impl Summary {
     }
 }
 
-/// The median of sorted values, the mean of the middle two where they are even in number; 0 of none.
+/// Median of sorted values: the mean of the middle two for an even number, 0 for none.
 pub(super) fn median(sorted: &[f64]) -> f64 {
     let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
     let middle = sorted.len() / 2;

@@ -1,4 +1,4 @@
-//! The figures of a profile that may explain a difference, one by one.
+//! Profile parameters that may explain a deviation.
 
 use std::fmt;
 
@@ -6,31 +6,31 @@ use fabricast_sim::profile::{LaneSpeed, Launch, Processes, Profile, Role};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bandwidth, LinkKind, Picos};
 
-/// A figure of a profile.
+/// A parameter of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knob {
-    /// What a protocol costs once a call.
+    /// Start-up cost of a protocol, once per call.
     Startup(Protocol),
-    /// What it costs before every operation.
+    /// Cost of a protocol before every operation.
     Step(Protocol),
-    /// What a channel moves at most with it, where blocks have a rate.
+    /// Maximum rate of a channel, for protocols whose blocks have a rate.
     Channel(Protocol),
-    /// What a pass takes that sends what lies there, or sends on what arrives, where blocks work by passes.
+    /// Time of a pass that sends local data or forwards arriving data, for protocols whose blocks work in passes.
     Pass(Protocol, Role),
-    /// What links of a kind carry: their efficiency, or that they are not what the fabric says.
+    /// Efficiency of the links of a kind; also covers links that differ from the fabric's description.
     Links(LinkKind),
-    /// What multicast and reduction in switches reach.
+    /// Efficiency of multicast and reduction in switches.
     Multicast,
-    /// What a launch adds to every call.
+    /// Cost that a launch adds to every call.
     Added(Launch, Processes),
-    /// Below what a call cannot go.
+    /// Minimum time of a call.
     Floor(Launch, Processes),
-    /// Below what it cannot go for each GPU of a host.
+    /// Minimum time of a call per GPU of a host.
     FloorPerGpu(Launch, Processes),
 }
 
 impl Knob {
-    /// The figure; `None` where the profile has none, or zero, which no factor changes.
+    /// The value; `None` if the profile does not have the parameter, or if it is zero, which no factor changes.
     #[must_use]
     pub fn value(self, profile: &Profile) -> Option<f64> {
         let mut profile = profile.clone();
@@ -43,13 +43,13 @@ impl Knob {
         (value > 0.0).then_some(value)
     }
 
-    /// Whether more of it makes calls longer; of the others, shorter.
+    /// Returns true if a larger value prolongs calls; for the others it shortens them.
     #[must_use]
     pub fn is_cost(self) -> bool {
         !matches!(self, Self::Channel(_) | Self::Links(_) | Self::Multicast)
     }
 
-    /// The profile with this figure times a factor.
+    /// Returns the profile with this parameter multiplied by a factor.
     #[must_use]
     pub fn turned(self, profile: &Profile, factor: f64) -> Profile {
         let mut profile = profile.clone();
@@ -62,7 +62,7 @@ impl Knob {
         profile
     }
 
-    /// The figure with its unit.
+    /// The value with its unit.
     #[must_use]
     pub fn shown(self, profile: &Profile) -> String {
         let mut profile = profile.clone();
@@ -104,7 +104,7 @@ impl Knob {
     }
 }
 
-/// A figure by its kind.
+/// Access to a value by its kind.
 enum Figure<'a> {
     Time(&'a mut Picos),
     Rate(&'a mut Bandwidth),
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turning_a_knob_changes_that_figure_only() {
+    fn scaling_a_parameter_changes_no_other() {
         let profile = Profile::named("nccl-2.28-h200").unwrap();
         let knobs = [
             Knob::Startup(Protocol::Ll),
@@ -164,7 +164,7 @@ mod tests {
         }
         assert_eq!(Knob::Startup(Protocol::Ll).value(&Profile::ideal()), None);
         assert_eq!(Knob::Channel(Protocol::Ll).value(&Profile::ideal()), None);
-        // Of the two ways to limit a channel a protocol has one.
+        // A protocol limits a channel either by a rate or by passes.
         assert_eq!(Knob::Channel(Protocol::Ll128).value(&profile), None);
         assert_eq!(Knob::Pass(Protocol::Symmetric, Role::Send).value(&profile), None);
         assert_eq!(Knob::Startup(Protocol::Ll).to_string(), "protocol.ll.startup");

@@ -1,8 +1,8 @@
-//! Predicted against measured: how far off, whether that was to be expected, and what would explain it.
+//! Comparison of predictions with measurements: errors, expected scatter and possible explanations.
 //!
-//! [`compare`] predicts every row of every measurement with the strategy that was forced, or with what a
-//! [`LibraryChoice`] narrows the choice to; an [`Explanation`] says which figure of the profile would have
-//! to differ, and by how much.
+//! [`compare`] predicts every row of every measurement with the strategy that was forced, or with the choice of a
+//! [`LibraryChoice`]. An [`Explanation`] names the profile parameter whose change would explain the error of a group,
+//! with the factor.
 
 mod choice;
 mod explanation;
@@ -36,58 +36,58 @@ use crate::measured::manifest::Measurement;
 use crate::rerun::Rerun;
 use predict::Stage;
 
-/// What to compare, and with what.
+/// Input of a comparison.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The measurements.
     pub measurements: &'a [Measurement],
-    /// The profile; `None`: for each fabric the nearest.
+    /// Profile; `None`: the one nearest to each fabric.
     pub profile: Option<&'a Profile>,
-    /// What libraries choose where measurements leave it to them.
+    /// Model of the choices that measurements leave to the library.
     pub choice: &'a dyn LibraryChoice,
-    /// How traffic travels.
+    /// Routing of traffic.
     pub routes: RouteOptions,
-    /// Whether groups that are off are explained.
+    /// Explanations of deviating groups, on or off.
     pub explanations: Explanations,
-    /// Counts the rows done.
+    /// Counter of the rows done.
     pub rows_done: Option<&'a AtomicUsize>,
 }
 
-/// Whether groups that are off as a whole are explained, which takes more runs than predicting them.
+/// Explanation of groups that deviate as a whole; it needs more simulations than their prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Explanations {
-    /// They are.
+    /// Groups are explained.
     #[default]
     Wanted,
-    /// They are not.
+    /// Groups are not explained.
     None,
 }
 
-/// A row beside its prediction.
+/// A row with its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// Which measurement, by number.
+    /// Index of the measurement.
     pub measurement: usize,
-    /// The row's line in its log.
+    /// Line of the row in its log.
     pub line: u32,
-    /// nccl-tests' size.
+    /// Message size as defined by nccl-tests.
     pub bytes: Bytes,
     /// The strategy that was predicted.
     pub strategy: Strategy,
-    /// As measured.
+    /// Measured time.
     pub measured: Picos,
-    /// As predicted.
+    /// Predicted time.
     pub predicted: Picos,
-    /// Lower end of the prediction's band.
+    /// Lower end of the prediction interval.
     pub low: Picos,
-    /// Upper end.
+    /// Upper end of the prediction interval.
     pub high: Picos,
-    /// The time nearest to its own that its neighbours in size allow, where it is more than a quarter off from that: an
-    /// outlier of the measurement.
+    /// Nearest time that the row's neighbours in size allow, if the measured time differs from it by more than a
+    /// quarter: the row is an outlier.
     pub outlier: Option<Picos>,
-    /// measured ÷ predicted − 1, where all sizes of its group are slower alike.
+    /// measured ÷ predicted − 1, if all sizes of its group are slower by the same factor.
     pub slow: Option<f64>,
-    /// What the prediction uses most.
+    /// The most used resource of the prediction.
     pub busiest: Option<Busiest>,
 }
 
@@ -98,7 +98,7 @@ impl Compared {
         self.predicted.0 as f64 / self.measured.0.max(1) as f64 - 1.0
     }
 
-    /// Whether the measurement is what was to be expected.
+    /// Verdict on the measured time against the prediction interval.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match (Verdict::of(self.measured, self.low, self.high), self.slow) {
@@ -114,49 +114,49 @@ impl Compared {
     }
 }
 
-/// Measurements beside their predictions.
+/// Measurements with their predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// All rows, in the order of the measurements and their logs.
     pub rows: Vec<Compared>,
-    /// Rows of one configuration each, in the order in which they first come.
+    /// Groups of rows of one configuration, in the order of first appearance.
     pub groups: Vec<Group>,
-    /// Over all rows.
+    /// Error statistics of all rows.
     pub summary: Summary,
-    /// Over those that are no outliers of the measurement.
+    /// Error statistics of the rows that are not outliers.
     pub smooth: Summary,
-    /// How many rows lie inside the intervals of their predictions.
+    /// Coverage of the rows by their prediction intervals.
     pub coverage: Coverage,
-    /// What the picks cost among ways that were forced.
+    /// Cost of choosing by prediction among strategies that were forced.
     pub regret: Option<Regret>,
-    /// The profiles used, by measurement.
+    /// Names of the profiles used, by measurement.
     pub profiles: Vec<String>,
 }
 
-/// Why there is no comparison.
+/// Reason that a comparison is impossible.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CompareError {
-    /// The measurements have no row that can be used.
+    /// The measurements have no usable row.
     #[error("nothing to compare: no row of the measurements can be used")]
     NoRows,
-    /// No profile fits.
+    /// No profile fits the fabric.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// A row cannot be predicted.
     #[error("{place}: {source}")]
     Plan {
-        /// Where the measurement is described.
+        /// Source location of the measurement's description.
         place: Place,
-        /// Why.
+        /// Cause of the failure.
         source: Box<PlanError>,
     },
 }
 
-/// Compares. Measurements are independent and run on all threads of the current rayon pool; the result does not depend on
-/// their number.
+/// Compares measurements with predictions. Measurements are processed in parallel on the current rayon pool; the
+/// result does not depend on the number of threads.
 ///
 /// # Errors
-/// [`CompareError`]: nothing to compare, or a row that cannot be predicted.
+/// [`CompareError`] if there is nothing to compare or a row cannot be predicted.
 pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     let found: Vec<Result<(Vec<Compared>, String), CompareError>> = request
         .measurements

@@ -1,13 +1,13 @@
-//! Outliers of a measurement: rows that do not go with their neighbours in size.
+//! Outliers of a measurement: rows that are inconsistent with their neighbours in size.
 //!
-//! A larger call takes no less time than a smaller one, and no more than in proportion to its bytes. So the rows before and
-//! after leave a row a range, however far apart they are; a row more than a quarter outside it says more of the moment than
-//! of the machine. Two things are no outliers. Where the prediction is off from its neighbours in the same way, the row is as it
-//! should be. And where the library changes its algorithm, times may step up, or down from what was not worth it: there, only
-//! a row outside of what both neighbours allow is one.
+//! A larger call needs no less time than a smaller one, and no more than in proportion to its bytes. The rows before
+//! and after thus bound the time of a row, at any spacing of sizes; a row more than a quarter outside these bounds
+//! was probably disturbed. There are two exceptions. If the prediction deviates from its neighbours in the same way,
+//! the row is no outlier. Where the library changes its algorithm, times may step up or down; there, only a row
+//! outside the bounds of both neighbours is an outlier.
 //!
-//! The first and the last row of a sweep have one neighbour only: of them that much is known that a smaller call does not
-//! take longer.
+//! The first and the last row of a sweep have a single neighbour. They are only checked for monotonicity: a smaller
+//! call must not take longer.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use fabricast_topologies::Picos;
 
 use super::Compared;
 
-/// Largest deviation of a row from the range that its neighbours allow, as a share of its end.
+/// Largest accepted deviation from the bounds set by the neighbours, relative to the bound.
 const MOST: f64 = 0.25;
 
-/// Sets what rows' neighbours make of them where the rows are off from it.
+/// Sets the allowed time of rows that are outliers.
 pub(super) fn mark(rows: &mut [Compared]) {
     let mut sweeps: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (number, row) in rows.iter().enumerate() {
@@ -27,7 +27,8 @@ pub(super) fn mark(rows: &mut [Compared]) {
     for mut sweep in sweeps.into_values() {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<Compared> = sweep.iter().filter_map(|&number| rows.get(number)).cloned().collect();
-        // What disturbs a call makes it longer: rows that are too slow first, and those that are too fast next to the others.
+        // Disturbances prolong calls, so rows that are too slow are found first; rows that are too fast are judged by
+        // the remaining ones.
         let slow: Vec<Option<Picos>> = neighbours(&points, &[])
             .iter()
             .zip(&points)
@@ -42,18 +43,18 @@ pub(super) fn mark(rows: &mut [Compared]) {
     }
 }
 
-/// On which side of its neighbours a row is.
+/// Direction in which a row deviates from its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Slow,
     Fast,
 }
 
-/// The nearest smaller and the nearest larger row of a sweep.
+/// Nearest smaller and nearest larger row of a sweep.
 type Near<'a> = [Option<&'a Compared>; 2];
 
-/// Returns the neighbours of each row of a sweep in the order of sizes; rows that are known to be outliers are no neighbours, and rows of
-/// one size say nothing of each other.
+/// Returns the neighbours of each row of a sweep that is sorted by size. Known outliers and rows of the same size are
+/// no neighbours.
 fn neighbours<'a>(sweep: &'a [Compared], known: &[Option<Picos>]) -> Vec<Near<'a>> {
     let mut found: Vec<Near<'a>> = Vec::with_capacity(sweep.len());
     let is_sound = |place: usize| known.get(place).copied().flatten().is_none();
@@ -73,7 +74,8 @@ fn neighbours<'a>(sweep: &'a [Compared], known: &[Option<Picos>]) -> Vec<Near<'a
     found
 }
 
-/// Returns the time nearest to a row's that its neighbours allow, where the row is an outlier on a side of them in a sweep of so many rows.
+/// Returns the nearest time that a row's neighbours allow, if the row is an outlier in the given direction in a sweep
+/// of `rows` rows.
 fn outlier(row: &Compared, [before, after]: Near<'_>, (side, rows): (Side, usize)) -> Option<Picos> {
     let enough = rows >= LEAST_ROWS;
     let allowed = match (before, after, side) {
@@ -86,10 +88,10 @@ fn outlier(row: &Compared, [before, after]: Near<'_>, (side, rows): (Side, usize
     differs(ratio(row), ratios).then_some(allowed)
 }
 
-/// Fewer rows say nothing of the ends of a sweep.
+/// Minimum length of a sweep whose ends are judged.
 const LEAST_ROWS: usize = 4;
 
-/// The nearest time that both neighbours of a row allow it, where it is off from that.
+/// Returns the nearest time that both neighbours of a row allow, if the row deviates from it.
 fn between(before: &Compared, row: &Compared, after: &Compared, side: Side) -> Option<Picos> {
     let in_proportion = |other: &Compared| {
         let scale = row.bytes.0 as f64 / other.bytes.0.max(1) as f64;
@@ -100,7 +102,7 @@ fn between(before: &Compared, row: &Compared, after: &Compared, side: Side) -> O
         of(other) != of(row)
     });
     let (most, least) = ([in_proportion(before), after.measured], [before.measured, in_proportion(after)]);
-    // At a step: outside of what both allow.
+    // At a change of algorithm: outside the bounds of both neighbours.
     let (most, least) = match is_step {
         true => (most.into_iter().max()?, least.into_iter().min()?),
         false => (most.into_iter().min()?, least.into_iter().max()?),
@@ -111,12 +113,12 @@ fn between(before: &Compared, row: &Compared, after: &Compared, side: Side) -> O
     }
 }
 
-/// The most that a row may take, where it takes more by more than a quarter.
+/// Returns the upper bound of a row's time if the row exceeds it by more than a quarter.
 fn slower_than(row: &Compared, most: Picos) -> Option<Picos> {
     (row.measured.0 as f64 > most.0 as f64 * (1.0 + MOST)).then_some(most)
 }
 
-/// The least that a row may take, where it takes less by more than a quarter.
+/// Returns the lower bound of a row's time if the row is below it by more than a quarter.
 fn faster_than(row: &Compared, least: Picos) -> Option<Picos> {
     ((row.measured.0 as f64) < least.0 as f64 * (1.0 - MOST)).then_some(least)
 }
@@ -157,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Marks the outliers among times of sizes that grow by a factor, next to predictions by bytes.
+    /// Returns the outliers among times at sizes that grow by `factor`, with predictions by size.
     fn found_with(factor: u64, times: &[u64], predicted: impl Fn(u64) -> u64) -> Vec<bool> {
         let rows = (0u32..).zip(times).map(|(place, &time)| (8 * factor.pow(place), time));
         let mut rows: Vec<Compared> =
@@ -171,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_judged_by_what_smaller_and_larger_calls_take() {
+    fn ends_of_a_sweep_are_checked_for_monotonicity() {
         assert_eq!(found(2, &[83, 35, 35, 36]), [true, false, false, false]);
         assert_eq!(found(2, &[30, 60, 61, 40]), [false, false, false, true]);
-        // However much faster a smaller call is, or slower a larger one.
+        // Independent of how much faster a smaller call or slower a larger one is.
         assert_eq!(found(16, &[1, 60, 120, 900]), [false; 4]);
         assert_eq!(found(2, &[9, 1]), [false; 2]);
     }
 
-    /// Neighbours by their definition: the nearest sound rows of other sizes.
+    /// Checks the neighbours against their definition: the nearest non-outlier rows of other sizes.
     #[test]
     fn neighbours_are_the_nearest_sound_rows_of_other_sizes() {
         let sizes = [8u64, 8, 16, 32, 32, 32, 64, 64, 128];
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_is_not_too_far() {
+    fn deviations_below_a_quarter_are_no_outliers() {
         assert_eq!(found(2, &[1000, 1250, 1000, 1000]), [false; 4]);
         assert_eq!(found(2, &[1000, 1251, 1000, 1000]), [false, true, false, false]);
         assert_eq!(found(2, &[1000, 1000, 750, 1000, 1000]), [false; 5]);
@@ -212,7 +214,7 @@ mod tests {
             let smooth: Vec<u64> = (0..8).map(|place| 1000 + 8 * u64::pow(factor, place)).collect();
             let mut disturbed = smooth.clone();
             disturbed[3] = 2 * smooth[4];
-            // Whether the prediction knows what bytes take or not.
+            // With predictions that ignore bytes and with ones that do not.
             let flat: fn(u64) -> u64 = |_| 1000;
             for predicted in [flat, |bytes| 1000 + bytes] {
                 assert_eq!(found_with(factor, &smooth, predicted), [false; 8], "{factor}");
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_the_algorithm_are_none() {
+    fn steps_at_a_change_of_algorithm_are_no_outliers() {
         let judged = |times: [u64; 5], algorithms: [Algorithm; 5]| {
             let rows = (0u32..).zip(times).zip(algorithms);
             let mut rows: Vec<Compared> =
@@ -235,7 +237,7 @@ mod tests {
         let (ring, nvls) = (Algorithm::Ring, Algorithm::Nvls);
         assert_eq!(judged([10, 11, 40, 41, 42], [ring, ring, nvls, nvls, nvls]), [false; 5]);
         assert_eq!(judged([10, 16, 30, 12, 12], [ring, ring, ring, nvls, nvls]), [false; 5]);
-        // A row outside of both sides is one even there.
+        // A row outside the bounds of both sides is an outlier there as well.
         let spike = judged([10, 11, 90, 12, 13], [ring, ring, nvls, nvls, nvls]);
         assert_eq!(spike, [false, false, true, false, false]);
     }

@@ -1,4 +1,4 @@
-//! The prediction of a measurement's rows.
+//! Predictions of a measurement's rows.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::measured::Row;
 use crate::rerun::{Again, Rerun};
 use crate::strategy_of::call;
 
-/// A measurement and the profile to predict it with.
+/// A measurement and the profile for its prediction.
 pub(super) struct Stage<'a> {
     rerun: Rerun<'a>,
     profile: &'a Profile,
 }
 
-/// Rows that one plan answers.
+/// Rows that share one plan.
 struct Batch<'a> {
     restriction: Restriction,
     root: u32,
@@ -32,12 +32,12 @@ impl<'a> Stage<'a> {
         Self { rerun, profile }
     }
 
-    /// The prediction of every row, in their order.
+    /// Predicts every row, in the order of the measurement.
     pub fn rows(&self, number: usize, choice: &dyn LibraryChoice) -> Result<Vec<Compared>, PlanError> {
         let measurement = self.rerun.measurement;
         let strategies = self.rerun.strategies();
         let (mut compared, mut open) = (Vec::with_capacity(measurement.rows.len()), Vec::new());
-        // Rows of a log that repeat a call share its run.
+        // Rows that repeat a call share its simulation.
         let mut known: HashMap<(Strategy, Bytes, u32, bool), Option<Priced>> = HashMap::new();
         for row in &measurement.rows {
             let mut run = |strategy| {
@@ -80,7 +80,7 @@ impl<'a> Stage<'a> {
         Ok(compared)
     }
 
-    /// A row whose strategy is known.
+    /// Predicts a row whose strategy is known.
     fn known(&self, row: &Row, strategy: Strategy) -> Option<Priced> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
         let Again { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
@@ -88,7 +88,7 @@ impl<'a> Stage<'a> {
         Some(Priced { strategy, time, low, high, busiest, measured: None })
     }
 
-    /// Rows with the same restriction, root and buffers.
+    /// Groups rows by restriction, root and buffers.
     fn batches(&self, rows: &[&'a Row], choice: &dyn LibraryChoice) -> Vec<Batch<'a>> {
         let mut batches: Vec<Batch<'a>> = Vec::new();
         for &row in rows {
@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
         batches
     }
 
-    /// What the measurement says, and what its library chooses from where it says nothing.
+    /// Restriction given by the measurement, completed by the library's choice.
     fn restriction(&self, row: &Row, choice: &dyn LibraryChoice) -> Restriction {
         let measurement = self.rerun.measurement;
         let configuration = &measurement.configuration;
@@ -121,7 +121,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A row beside its prediction.
+/// A row with its prediction.
 fn beside(measurement: usize, row: &Row, Priced { strategy, time, low, high, busiest, .. }: Priced) -> Compared {
     let (line, bytes, measured) = (row.line, row.bytes, row.measured());
     Compared {

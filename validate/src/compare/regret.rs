@@ -1,4 +1,4 @@
-//! What picks by prediction cost, by the measured times of the ways that were forced.
+//! Cost of choosing by prediction, from the measured times of forced strategies.
 
 use std::collections::HashMap;
 
@@ -7,23 +7,23 @@ use fabricast_topologies::{Bytes, FabricRequest};
 use super::Compared;
 use crate::measured::manifest::{Configuration, Measurement};
 
-/// How much longer the ways took that the prediction puts first than the fastest ones, as measured; over the calls of
-/// which several ways were forced.
+/// Regret of the predicted best strategies: their measured time relative to the fastest measured strategy, over the
+/// calls that were measured with several forced strategies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
-    /// Calls with a choice.
+    /// Number of calls with several strategies.
     pub calls: usize,
-    /// Ways that were forced, of all calls.
+    /// Number of forced strategies over all calls.
     pub ways: usize,
     /// Mean of measured(pick) ÷ measured(fastest) − 1.
     pub mean: f64,
-    /// Nine of ten are at most this.
+    /// 90th percentile.
     pub p90: f64,
-    /// The largest.
+    /// Maximum.
     pub worst: f64,
 }
 
-/// What the ways of a call have in common.
+/// Properties shared by the strategies of a call.
 #[derive(PartialEq)]
 struct Call<'a> {
     request: &'a FabricRequest,
@@ -31,10 +31,11 @@ struct Call<'a> {
     bytes: Bytes,
 }
 
-/// Of rows whose algorithm and protocol were forced; `None` where no call was done in several ways.
+/// Regret over the rows whose algorithm and protocol were forced; `None` if no call was measured with several
+/// strategies.
 pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<Regret> {
     let mut calls: Vec<(Call<'_>, Vec<&Compared>)> = Vec::new();
-    // Numbers of the calls of each size, of which logs have many.
+    // Indices of the calls by size; logs have many calls of each size.
     let mut by_size: HashMap<Bytes, Vec<usize>> = HashMap::new();
     for row in rows {
         let Some(measurement) = measurements.get(row.measurement) else { continue };

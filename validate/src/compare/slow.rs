@@ -1,9 +1,9 @@
-//! Groups that are slower than predicted at all of their sizes alike.
+//! Groups that are slower than predicted by the same factor at all sizes.
 //!
-//! The interval of a prediction covers what single measurements of many machines scatter. Where all sizes of one machine are
-//! slower by the same factor, that is no scatter: something of the machine or its settings differs, even where each row by
-//! itself lies within its interval. Rows of one strategy are looked at together; more than a quarter over the prediction
-//! ([`SLOW`]) and within a tenth of each other ([`ALIKE`]) counts.
+//! A prediction interval covers the scatter of single measurements of many machines. If all sizes of one machine are
+//! slower by the same factor, that is no scatter: the machine or its settings differ, even if each row lies within
+//! its interval. Rows of one strategy are examined jointly; they count as slow if they are more than a quarter above
+//! the prediction ([`SLOW`]) and within a tenth of each other ([`ALIKE`]).
 
 use std::fmt;
 
@@ -16,23 +16,23 @@ use super::{Compared, Group};
 use crate::measured::manifest::Measurement;
 use crate::measured::{LibraryName, P2pChannels};
 
-/// measured ÷ predicted from which rows that are alike are slow.
+/// Smallest measured ÷ predicted of rows that count as slow.
 const SLOW: f64 = 1.25;
-/// Largest deviation from the median ratio of rows that count as alike.
+/// Largest deviation from the median ratio of rows that count as equally slow.
 const ALIKE: f64 = 0.1;
-/// So many of the rows must be alike.
+/// Minimum share of rows that are equally slow.
 const MOST_OF_ALL: f64 = 2.0 / 3.0;
-/// Fewer rows say nothing.
+/// Minimum number of rows.
 const LEAST_ROWS: usize = 3;
 
-/// A setting that slows down calls as those of a group are slowed down.
+/// Setting that may explain a slow group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Sends and receives between hosts over fewer channels to each peer than their NICs carry.
+    /// Sends and receives between hosts use fewer channels per peer than their NICs need.
     ChannelsPerPeer {
-        /// As NCCL reported them.
+        /// Channels as reported by NCCL.
         logged: Option<P2pChannels>,
-        /// Channels to a peer that its NIC needs.
+        /// Channels per peer needed to saturate the NIC.
         wanted: u16,
     },
 }
@@ -54,7 +54,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Sets by how much rows are slow, of groups that are so as a whole.
+/// Sets the slowdown of rows in groups that are slow as a whole.
 pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
     for group in groups {
         let mut sets: Vec<Vec<usize>> = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
     }
 }
 
-/// A setting that may have slowed down a group, where most of its rows are slower than predicted.
+/// Returns a setting that may have slowed down a group, if most of its rows are slower than predicted.
 pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
     let configuration = &measurement.configuration;
     let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
@@ -109,8 +109,8 @@ pub(super) fn cause(measurement: &Measurement, group: &Group) -> Option<Cause> {
     })
 }
 
-/// Channels that fill a NIC, as a power of two (NCCL 2.30.7 src/graph/paths.cc counts 14 GB/s to a channel:
-/// NCCL_P2P_PER_CHANNEL_NET_BW).
+/// Number of channels that saturate a NIC, as a power of two. NCCL 2.30.7 assumes 14 GB/s per channel
+/// (`NCCL_P2P_PER_CHANNEL_NET_BW` in src/graph/paths.cc).
 fn channels_for_nic(fabric: &Fabric) -> Option<u16> {
     const CHANNEL: f64 = 14e9;
     let speeds = fabric.nodes().filter_map(|(_, node)| match &node.figures {

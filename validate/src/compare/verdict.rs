@@ -1,23 +1,23 @@
-//! Whether a measured time is what was to be expected.
+//! Verdict on a measured time against its prediction interval.
 
 use fabricast_topologies::Picos;
 
-/// A measured time against the band of its prediction.
+/// Position of a measured time relative to the prediction interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// Within the band.
+    /// Inside the interval.
     Expected,
-    /// Below it.
+    /// Below the interval.
     Faster {
         /// measured ÷ lower end − 1, below 0.
         outside: f64,
     },
-    /// Above it.
+    /// Above the interval.
     Slower {
         /// measured ÷ upper end − 1, above 0.
         outside: f64,
     },
-    /// Within it, but slower by the same factor as all sizes of its group.
+    /// Inside the interval, but slower by the same factor as all sizes of its group.
     Slow {
         /// measured ÷ predicted − 1, above 0.
         by: f64,
@@ -25,7 +25,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a time and a band.
+    /// Verdict on a measured time and an interval from `low` to `high`.
     #[must_use]
     pub fn of(measured: Picos, low: Picos, high: Picos) -> Self {
         let beyond = |end: Picos| measured.0 as f64 / end.0.max(1) as f64 - 1.0;
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    /// `expected`, `faster`, `slower` or `slow`.
+    /// The name: `expected`, `faster`, `slower` or `slow`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// How far outside the band, as a share of its end; 0 inside.
+    /// Distance from the interval, relative to its end; 0 inside.
     #[must_use]
     pub fn outside(self) -> f64 {
         match self {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_belong_to_the_band() {
+    fn interval_ends_are_inside() {
         let of = |measured| Verdict::of(Picos(measured), Picos(80), Picos(125));
         assert_eq!((of(80), of(125)), (Verdict::Expected, Verdict::Expected));
         assert_eq!(of(40), Verdict::Faster { outside: -0.5 });

@@ -1,13 +1,13 @@
-//! Arguments of a kernel, in order.
+//! Kernel arguments.
 
 use std::ffi::c_void;
 
 use super::memory::DeviceAddress;
 
-/// The widest alignment that a kernel's parameter has.
+/// Largest alignment of a kernel parameter, in bytes.
 const SLOT: usize = 16;
 
-/// Arguments of a kernel, in order. Each has room of its own at a multiple of 16 bytes, as the driver takes them.
+/// Kernel arguments, in order. Each is stored at its own multiple of 16 bytes, so that the driver can read it in place.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
     slots: Vec<u128>,
@@ -15,30 +15,30 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A pointer.
+    /// Adds a pointer.
     #[must_use]
     pub fn pointer(self, address: DeviceAddress) -> Self {
         self.bytes(&address.0.to_ne_bytes())
     }
 
-    /// A 32-bit integer.
+    /// Adds a 32-bit integer.
     #[must_use]
     pub fn u32(self, value: u32) -> Self {
         self.bytes(&value.to_ne_bytes())
     }
 
-    /// A 64-bit integer.
+    /// Adds a 64-bit integer.
     #[must_use]
     pub fn u64(self, value: u64) -> Self {
         self.bytes(&value.to_ne_bytes())
     }
 
-    /// A struct or array, byte by byte as the kernel's parameter lies.
+    /// Adds a struct or array, with the byte layout of the kernel's parameter.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.starts.push(self.slots.len());
@@ -53,7 +53,8 @@ impl Arguments {
         self
     }
 
-    /// Where each lies, as the driver takes them; valid until the arguments are changed or dropped.
+    /// Address of each argument, in the form `cuLaunchKernel` expects. Valid until the arguments are changed or
+    /// dropped.
     pub(super) fn pointers(&self) -> Vec<*mut c_void> {
         let at = |&start: &usize| self.slots.get(start).map_or(std::ptr::null(), std::ptr::from_ref);
         self.starts.iter().map(at).map(|slot| slot.cast_mut().cast()).collect()
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_argument_begins_where_the_driver_is_told() {
+    fn arguments_start_at_multiples_of_sixteen_bytes() {
         let arguments = Arguments::new().u32(7).bytes(&[1; 40]).pointer(DeviceAddress(0x1234));
         let starts = arguments.pointers();
         assert_eq!(starts.len(), 3);

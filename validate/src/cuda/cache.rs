@@ -1,16 +1,18 @@
-//! Compiled kernels on disk, found by what they were made from. Failing to keep one is no error: it is compiled again.
+//! Disk cache of compiled kernels, keyed by the compiler input. A failed write is not an error: the kernel is compiled
+//! again.
 //!
-//! An entry is one file: a header with the lengths and the digest of what follows, the key, the machine code. What is cut, changed or
-//! another key's is none. The folder is its user's alone; where there is no such folder nothing is kept.
+//! An entry is one file: a header with the lengths and the digest of the contents, the key, the machine code. A
+//! truncated or modified entry, or one with another key, is ignored. Only a folder that nobody else can write to is
+//! used; without one, nothing is cached.
 
 use std::path::{Path, PathBuf};
 
 use fabricast_planner::study::key::Fingerprint;
 
-/// How entries begin; another layout has another number.
+/// Magic number of an entry. Each layout has its own number.
 const MAGIC: &[u8; 16] = b"fabricast-cubin2";
 
-/// Where kernels are kept: `FABRICAST_CACHE`, or `fabricast` in the user's folder for caches.
+/// Cache folder: `kernels` below `FABRICAST_CACHE`, or below `fabricast` in the user's cache folder.
 fn folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     set("FABRICAST_CACHE")
@@ -19,19 +21,19 @@ fn folder() -> Option<PathBuf> {
         .map(|folder| folder.join("kernels"))
 }
 
-/// The machine code that was kept for `key`.
+/// Returns the cached machine code for `key`.
 pub(super) fn load(key: &str) -> Option<Vec<u8>> {
     load_from(&folder()?, key)
 }
 
-/// Keeps machine code for `key`.
+/// Caches machine code for `key`.
 pub(super) fn store(key: &str, image: &[u8]) {
     if let Some(folder) = folder() {
         store_in(&folder, key, image);
     }
 }
 
-/// Keeps a source that does not compile, and says where.
+/// Saves a source that does not compile, and returns its path.
 pub(super) fn keep(source: &str) -> Option<PathBuf> {
     let path = folder()?.join(format!("{}.failed.cu", name(source)));
     write(&path, source.as_bytes()).map(|()| path)
@@ -60,7 +62,7 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let _ = write(&folder.join(name(key)).with_extension("kernel"), &entry);
 }
 
-/// Writes a file at once or not at all, also where several processes write it, into a folder of its user's alone.
+/// Writes a file atomically, even with concurrent writers, into a private folder.
 fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     let folder = path.parent()?;
     let mut builder = std::fs::DirBuilder::new();
@@ -75,7 +77,7 @@ fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     std::fs::rename(&partial, path).ok()
 }
 
-/// Whether a folder belongs to the user of this process, and nobody else can write into it: what lies there is run.
+/// Returns true if the folder belongs to the effective user and nobody else can write to it: its contents are executed.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "declares a function of C")]
 fn is_private(folder: &Path) -> bool {
@@ -83,12 +85,12 @@ fn is_private(folder: &Path) -> bool {
     unsafe extern "C" {
         safe fn geteuid() -> u32;
     }
-    // The folder itself, not the target of a link.
+    // Examines the folder itself, not the target of a link.
     std::fs::symlink_metadata(folder)
         .is_ok_and(|found| found.is_dir() && found.uid() == geteuid() && found.mode() & 0o022 == 0)
 }
 
-/// Whether a folder is there; who may write into it is not known here.
+/// Returns true if the folder exists. Write permissions are not examined on this platform.
 #[cfg(not(unix))]
 fn is_private(folder: &Path) -> bool {
     folder.is_dir()
@@ -100,7 +102,7 @@ fn digest(parts: &[&[u8]]) -> u128 {
     print.key().0
 }
 
-/// A name made of the content: FNV-1a of 128 bits (Fowler, Noll, Vo; constants of draft-eastlake-fnv).
+/// File name derived from the content: 128-bit FNV-1a (Fowler, Noll, Vo; constants of draft-eastlake-fnv).
 fn name(content: &str) -> String {
     format!("{:032x}", digest(&[content.as_bytes()]))
 }
@@ -109,25 +111,25 @@ fn name(content: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A folder of the cache, private as `mktemp` makes it.
+    /// A private cache folder, as `mktemp` makes it.
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
 
     #[test]
-    fn what_was_kept_is_found_by_its_key_alone() {
+    fn cached_code_is_found_only_by_its_key() {
         let folder = folder();
         store_in(folder.path(), "source of one", b"code of one");
         assert_eq!(load_from(folder.path(), "source of one").unwrap(), b"code of one");
         assert_eq!(load_from(folder.path(), "source of two"), None);
-        // An entry under the name of another key is not taken.
+        // An entry stored under the file name of another key is ignored.
         let at = |key: &str| folder.path().join(name(key)).with_extension("kernel");
         std::fs::copy(at("source of one"), at("source of two")).unwrap();
         assert_eq!(load_from(folder.path(), "source of two"), None);
     }
 
     #[test]
-    fn entries_that_are_cut_or_changed_anywhere_are_none() {
+    fn truncated_or_modified_entries_are_ignored() {
         let folder = folder();
         store_in(folder.path(), "a key", b"machine code");
         let path = folder.path().join(name("a key")).with_extension("kernel");
@@ -146,7 +148,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_folder_that_others_can_write_into_is_not_used() {
+    fn folder_writable_by_others_is_not_used() {
         use std::os::unix::fs::PermissionsExt;
         let folder = folder();
         store_in(folder.path(), "a key", b"code");
@@ -157,7 +159,7 @@ mod tests {
         }
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert!(load_from(folder.path(), "a key").is_some() && load_from(folder.path(), "another").is_none());
-        // A folder that the cache makes is private.
+        // A folder created by the cache is private.
         let made = folder.path().join("made/kernels");
         store_in(&made, "a key", b"code");
         assert_eq!(std::fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_reference() {
+    fn names_match_fnv_test_vectors() {
         // FNV-1a-128 of the empty string and of "a", from the authors' test vectors.
         assert_eq!(name(""), "6c62272e07bb014262b821756295c58d");
         assert_eq!(name("a"), "d228cb696f1a8caf78912b704e4a8964");

@@ -1,6 +1,7 @@
-//! Compiling CUDA C at run time by NVRTC, for a GPU's own architecture, once for each source.
+//! Run-time compilation of CUDA C by NVRTC, for a specific GPU architecture, with a cache of the results.
 //!
-//! Machine code (a cubin) rather than PTX comes out, so that the driver's own compiler and its version play no part.
+//! The output is machine code (a cubin) instead of PTX, so that the driver's compiler and its version have no
+//! influence.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -19,29 +20,29 @@ const NVRTC: Wanted = Wanted {
     advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
 };
 
-/// What a kernel is compiled for.
+/// Target architecture of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arch {
     number: u32,
     features: Features,
 }
 
-/// Which of an architecture's instructions a kernel may use.
+/// Set of instructions that a kernel may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Features {
-    /// Those that later architectures keep.
+    /// Instructions that later architectures support as well.
     Common,
-    /// All, also those of this one alone.
+    /// All instructions, including those specific to this architecture.
     Specific,
 }
 
 impl Arch {
-    /// Compute capability × 10: 90 is sm_90.
+    /// Creates an architecture from compute capability × 10: 90 is sm_90.
     pub const fn new(number: u32) -> Self {
         Self { number, features: Features::Common }
     }
 
-    /// With instructions that only this architecture has: sm_90a.
+    /// Variant with architecture-specific instructions, such as sm_90a.
     #[must_use]
     pub const fn specific(self) -> Self {
         Self { number: self.number, features: Features::Specific }
@@ -63,30 +64,30 @@ impl fmt::Display for Arch {
     }
 }
 
-/// Machine code for one architecture: an ELF file that holds all of what its headers name, so that whoever is given its first byte alone
-/// reads nothing beyond its end.
+/// Machine code for one architecture: an ELF file whose headers refer only to bytes inside it. A reader that is given
+/// just the address of its first byte therefore reads nothing beyond its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin(Vec<u8>);
 
 impl Cubin {
-    /// Machine code that another tool made, a linker say.
+    /// Wraps machine code made by another tool, such as a linker.
     ///
     /// # Errors
-    /// [`CompileError::NoCode`]: it is no ELF file of 64 bits, or its headers name bytes that it has not.
+    /// [`CompileError::NoCode`] if it is not a 64-bit ELF file, or if its headers refer to bytes beyond its end.
     pub fn new(image: Vec<u8>) -> Result<Self, CompileError> {
         if is_whole_elf(&image) == Some(true) { Ok(Self(image)) } else { Err(CompileError::NoCode) }
     }
 
-    /// Its bytes, an ELF file.
+    /// The bytes of the ELF file.
     pub fn image(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Whether an ELF file of 64 bits, little-endian, holds its tables of sections and segments, and all that these name (System V ABI, gABI
-/// 4.1, "Object Files"). `None`: a header is cut.
+/// Returns true if a little-endian 64-bit ELF file contains its section and segment tables and all bytes that they
+/// refer to (System V ABI, gABI 4.1, "Object Files"). `None` if a header is truncated.
 fn is_whole_elf(image: &[u8]) -> Option<bool> {
-    /// `SHT_NOBITS`: a section without bytes in the file.
+    /// `SHT_NOBITS`: a section that occupies no bytes in the file.
     const WITHOUT_BYTES: u64 = 8;
     let field = |at: u64, bytes: usize| -> Option<u64> {
         let at = usize::try_from(at).ok()?;
@@ -94,7 +95,7 @@ fn is_whole_elf(image: &[u8]) -> Option<bool> {
         Some(field.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     };
     let is_inside = |from: u64, length: u64| from.checked_add(length).is_some_and(|end| end <= image.len() as u64);
-    /// `ELFCLASS64` and `ELFDATA2LSB` behind the magic number.
+    /// The magic number, `ELFCLASS64` and `ELFDATA2LSB`.
     const BEGINNING: &[u8] = b"\x7fELF\x02\x01";
     if !image.starts_with(BEGINNING) {
         return Some(false);
@@ -121,32 +122,32 @@ fn is_whole_elf(image: &[u8]) -> Option<bool> {
     Some(section_count > 0 || segment_count > 0)
 }
 
-/// Why there is no machine code.
+/// Reasons why compilation yields no machine code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// There is no compiler.
+    /// NVRTC is missing or unusable.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The source does not compile.
     #[error("a kernel does not compile{}:\n{log}", .kept.as_ref().map_or_else(String::new, |path| format!("; its source is kept at {}", path.display())))]
     Source {
-        /// What the compiler says, with lines of the source.
+        /// Log of the compiler, which quotes lines of the source.
         log: String,
-        /// Where the source was kept; nowhere where the user has no folder for caches.
+        /// Path of the saved source. `None` if it could not be saved.
         kept: Option<PathBuf>,
     },
-    /// The compiler itself failed.
+    /// A call to NVRTC failed.
     #[error("{call} failed: {text}")]
     Call {
-        /// The compiler's function.
+        /// NVRTC function that failed.
         call: &'static str,
-        /// Its text for the code.
+        /// NVRTC's text for the error code.
         text: String,
     },
-    /// What came out, or was read, is no machine code.
+    /// The compiler's output, or an image that was read, is not GPU machine code.
     #[error("this is no machine code of a GPU: no ELF file, or one that is cut")]
     NoCode,
-    /// The source or an option holds a zero byte.
+    /// The source or an option contains a zero byte.
     #[error("a kernel's source or an option holds a zero byte")]
     Zero,
 }
@@ -154,7 +155,7 @@ pub enum CompileError {
 type Program = *mut c_void;
 type Code = c_int;
 
-/// The compiler's functions, looked up once.
+/// Functions of NVRTC, resolved once.
 #[derive(Debug)]
 struct Nvrtc {
     library: SharedLibrary,
@@ -176,21 +177,21 @@ struct Nvrtc {
     text: unsafe extern "C" fn(Code) -> *const c_char,
 }
 
-/// The compiler of this machine, looked for once.
+/// NVRTC of this machine, searched for once.
 fn compiler() -> Result<&'static Nvrtc, CompileError> {
     static COMPILER: OnceLock<Result<Nvrtc, CompileError>> = OnceLock::new();
     COMPILER.get_or_init(Nvrtc::open).as_ref().map_err(Clone::clone)
 }
 
-/// Where the compiler was found, and its version.
+/// Path and version of NVRTC.
 ///
 /// # Errors
-/// There is none.
+/// NVRTC is missing or unusable.
 pub fn version() -> Result<(PathBuf, CudaVersion), CompileError> {
     compiler().map(|nvrtc| (nvrtc.library.path().to_owned(), nvrtc.version))
 }
 
-/// Folders with the headers of CUDA (`cuda_fp16.h`, `cooperative_groups.h`), which the compiler itself brings not.
+/// Folders with the CUDA headers (`cuda_fp16.h`, `cooperative_groups.h`), which NVRTC does not include.
 pub fn include_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for site in site_packages() {
@@ -201,7 +202,7 @@ pub fn include_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Compiles a source whatever lies on disk, and leaves nothing there; a source that fails is kept all the same.
+/// Compiles a source without reading or writing the cache. A source that fails to compile is still saved.
 ///
 /// # Errors
 /// [`CompileError`].
@@ -209,8 +210,8 @@ pub fn compile_afresh(source: &str, arch: Arch, options: &[&str]) -> Result<Cubi
     compiler()?.compile(source, arch, options)
 }
 
-/// Compiles a source, or takes what an earlier run of the same source, options, architecture and compiler left on disk.
-/// `options` are those of NVRTC beside the architecture.
+/// Compiles a source, or reuses the cached result for the same source, options, architecture and compiler version.
+/// `options`: options of NVRTC other than the architecture.
 ///
 /// # Errors
 /// [`CompileError`].
@@ -228,7 +229,7 @@ pub fn compile(source: &str, arch: Arch, options: &[&str]) -> Result<Cubin, Comp
 impl Nvrtc {
     fn open() -> Result<Self, CompileError> {
         let library = open_library()?;
-        // SAFETY: the types are those of nvrtc.h (CUDA 13.0), unchanged since the functions came in.
+        // SAFETY: the types are those of nvrtc.h (CUDA 13.0), unchanged since the functions were introduced.
         unsafe {
             let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code = library.function("nvrtcVersion")?;
             let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("nvrtcGetErrorString")?;
@@ -256,7 +257,7 @@ impl Nvrtc {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes any code, and returns a string that is never freed.
+        // SAFETY: accepts any code and returns a string that is never freed.
         Err(CompileError::Call { call, text: string(unsafe { (self.text)(code) }) })
     }
 
@@ -269,12 +270,12 @@ impl Nvrtc {
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = Owned { nvrtc: self, program: std::ptr::null_mut() };
         let none = std::ptr::null();
-        // SAFETY: the source and its name end with a zero and live until the program is destroyed at the end.
+        // SAFETY: the source and its name are zero-terminated and live until the program is destroyed at the end.
         let created =
             unsafe { (self.create)(&raw mut program.program, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none) };
         self.check(created, "nvrtcCreateProgram")?;
         let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
-        // SAFETY: as many options as said, each ending with a zero.
+        // SAFETY: the count matches the array; each option is zero-terminated.
         let compiled = unsafe { (self.compile)(program.program, count, pointers.as_ptr()) };
         /// NVRTC_ERROR_COMPILATION of nvrtc.h.
         const DOES_NOT_COMPILE: Code = 6;
@@ -287,7 +288,7 @@ impl Nvrtc {
         Cubin::new(self.bytes(&program, self.code_size, self.code, "nvrtcGetCUBIN")?)
     }
 
-    /// What one of the program's pairs of getters has to give.
+    /// Reads one output of a program, the log or the code, with its pair of size and data getters.
     fn bytes(
         &self,
         program: &Owned<'_>,
@@ -299,14 +300,14 @@ impl Nvrtc {
         // SAFETY: the program was created; one word is written.
         self.check(unsafe { size(program.program, &raw mut length) }, call)?;
         let mut bytes = vec![0_u8; length];
-        // SAFETY: as many bytes are written as the getter of the size said.
+        // SAFETY: the getter writes as many bytes as the size getter returned.
         self.check(unsafe { get(program.program, bytes.as_mut_ptr().cast()) }, call)?;
         Ok(bytes)
     }
 }
 
-/// Opens the compiler. It opens its own library of built-in functions by a bare name, which the loader finds where that
-/// one was opened before by its path.
+/// Opens NVRTC. It loads its library of built-in functions by bare name, which works only after that library was opened
+/// by path.
 fn open_library() -> Result<SharedLibrary, LibraryError> {
     let library = SharedLibrary::open(&NVRTC, None, Visibility::Local)?;
     let Some(folder) = library.path().parent().filter(|folder| folder.is_absolute()) else { return Ok(library) };
@@ -328,11 +329,11 @@ fn string(text: *const c_char) -> String {
     if text.is_null() {
         return "no text".to_owned();
     }
-    // SAFETY: a string of the library, ending with a zero.
+    // SAFETY: a zero-terminated string owned by the library.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A program of the compiler, destroyed when dropped.
+/// An NVRTC program, destroyed when dropped.
 struct Owned<'a> {
     nvrtc: &'a Nvrtc,
     program: Program,
@@ -351,7 +352,7 @@ impl Drop for Owned<'_> {
 mod tests {
     use super::*;
 
-    /// Whether there is a compiler; where `REQUIRE_NVRTC` is set there must be one.
+    /// Returns true if NVRTC is available. Panics if it is not and `REQUIRE_NVRTC` is set.
     fn compiles() -> bool {
         match version() {
             Ok(_) => true,
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_compiles_where_there_is_no_gpu() {
+    fn kernel_compiles_without_gpu() {
         if compiles() {
             let source = "extern \"C\" __global__ void one(int *to) { *to = 1; }";
             for arch in [Arch::new(80), Arch::new(90), Arch::new(90).specific(), Arch::new(100)] {
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_compile_is_kept_and_named() {
+    fn failing_source_is_saved_and_path_reported() {
         if compiles() {
             let source = "extern \"C\" __global__ void one(int *to) { *to = nothing; }";
             match compile(source, Arch::new(90), &[]).unwrap_err() {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_code_is_an_elf_file_with_all_that_its_headers_name() {
+    fn cubin_must_contain_all_bytes_its_headers_refer_to() {
         assert_eq!(Cubin::new(b"PTX".to_vec()).unwrap_err(), CompileError::NoCode);
         // A header, bytes of a section, bytes of a segment, a table of one segment, a table of two sections.
         let mut image = vec![0_u8; 0x40 + 16 + 16 + 0x38 + 2 * 0x40];
@@ -411,7 +412,7 @@ mod tests {
             (segments + 0x20, 16, 8),
             (sections + 0x18, text, 8),
             (sections + 0x20, 16, 8),
-            // A section of no bytes in the file may be as long as it likes.
+            // A `SHT_NOBITS` section may have any length.
             (sections + 0x40 + 4, 8, 4),
             (sections + 0x40 + 0x20, 1 << 40, 8),
         ] {
@@ -429,9 +430,9 @@ mod tests {
         }
     }
 
-    /// Machine code as the compiler makes it, cut anywhere.
+    /// Truncation of real compiler output at any length.
     #[test]
-    fn compiled_kernels_that_are_cut_are_refused() {
+    fn truncated_cubins_are_rejected() {
         if compiles() {
             let source = "extern \"C\" __global__ void one(int *to) { *to = 1; }";
             let image = compile_afresh(source, Arch::new(90), &[]).unwrap().image().to_vec();

@@ -1,4 +1,4 @@
-//! The primary context of a GPU: taken, made current, joined with peers, and given back when its last owner goes.
+//! Primary context of a GPU: retained, made current, given peer access, and released by its last owner.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::collections::BTreeMap;
@@ -11,34 +11,35 @@ use fabricast_topologies::Bytes;
 use super::device::{Access, Device};
 use super::error::{CudaError, check};
 
-/// The primary context of a GPU. Whatever belongs to it holds it, so it goes last.
+/// The primary context of a GPU. Every resource in it holds a reference, so it is released last.
 #[derive(Debug)]
 pub struct Context {
     device: Device,
     raw: sys::CUcontext,
-    /// Contexts whose memory this one was joined with here, to be parted again.
+    /// Contexts that this one got peer access to, by ordinal; the access is disabled on release.
     peers: Mutex<BTreeMap<usize, Weak<Context>>>,
     abandoned: AtomicBool,
 }
 
-// SAFETY: a context's handle may be used from any thread; the driver locks for itself, and `peers` is behind a lock.
+// SAFETY: a context's handle may be used from any thread; the driver synchronizes internally, and `peers` is behind a
+// lock.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Whether anything of this process was given up. GPUs reach each other's memory, so freeing on one of them may wait for what
-/// hangs on another, and so may what libraries do at the end of the process.
+/// True after any context of this process was abandoned. GPUs access each other's memory, so freeing on one of them may
+/// wait for a hang on another, and so may the exit handlers of libraries.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process at once where something on a GPU hangs, without what libraries do at its end, which would wait for that; the
-/// driver takes everything back. Otherwise returns.
+/// Ends the process immediately if something on a GPU hangs. Exit handlers are skipped, because they would wait for the
+/// hang; the driver frees all resources. Otherwise returns.
 pub fn leave_what_hangs(code: u8) {
     if GIVEN_UP.load(Ordering::Relaxed) {
         leave(code);
     }
 }
 
-/// Ends the process at once, without what libraries do at its end; the driver takes everything back.
+/// Ends the process immediately, without exit handlers. The driver frees all resources.
 pub fn leave(code: u8) -> ! {
     unsafe extern "C" {
         safe fn _exit(code: std::ffi::c_int) -> !;
@@ -55,12 +56,12 @@ impl Context {
         Ok(Self { device, raw, peers: Mutex::default(), abandoned: AtomicBool::new(false) })
     }
 
-    /// Its GPU.
+    /// The GPU of the context.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// The GPU's ordinal.
+    /// Ordinal of the GPU.
     pub fn ordinal(&self) -> usize {
         self.device.ordinal()
     }
@@ -69,26 +70,26 @@ impl Context {
         self.raw
     }
 
-    /// Makes it the current context of this thread. Everything in this layer does so for itself; libraries beside it
-    /// (NCCL, NVSHMEM) expect it of their caller.
+    /// Makes the context current on this thread. Everything in this layer calls it; other libraries (NCCL, NVSHMEM)
+    /// expect it of their caller.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn bind(&self) -> Result<(), CudaError> {
         // SAFETY: the context is retained as long as `self` lives.
         check(unsafe { sys::cuCtxSetCurrent(self.raw) }, "cuCtxSetCurrent", Some(self.ordinal()))
     }
 
-    /// Checks a call's result on behalf of this GPU.
+    /// Converts the result of a call; an error names this GPU.
     pub(super) fn check(&self, result: CUresult, call: &'static str) -> Result<(), CudaError> {
         check(result, call, Some(self.ordinal()))
     }
 
-    /// Lets this GPU read and write the memory of `other`, from now on and all of it. Twice is once; a GPU reaches its
-    /// own memory anyway.
+    /// Enables access of this GPU to all memory of `other`, present and future. Repeated calls have no effect, and a
+    /// GPU can always access its own memory.
     ///
     /// # Errors
-    /// [`CudaError::NoPeerAccess`], or a failing call.
+    /// [`CudaError::NoPeerAccess`], or a failing driver call.
     pub fn reach(&self, other: &Arc<Self>) -> Result<(), CudaError> {
         if other.ordinal() == self.ordinal() {
             return Ok(());
@@ -111,10 +112,10 @@ impl Context {
         Ok(())
     }
 
-    /// Memory that is free, and all of it.
+    /// Free memory of the GPU in bytes.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn free_memory(&self) -> Result<Bytes, CudaError> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -124,14 +125,14 @@ impl Context {
         Ok(Bytes(free as u64))
     }
 
-    /// Gives up on it: something on it hangs, and every call that frees would wait for that. From here on what belongs
-    /// to it is left to the end of the process, where the driver takes everything back.
+    /// Abandons the context because something on it hangs, so that every call that frees would block. Its resources are
+    /// left to the driver, which frees them when the process ends.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         GIVEN_UP.store(true, Ordering::Relaxed);
     }
 
-    /// Makes it current in order to free something; not where it, or a context beside it, was abandoned.
+    /// Makes the context current to free a resource. Fails if this or any other context of the process was abandoned.
     pub(crate) fn bind_to_free(&self) -> Result<(), CudaError> {
         if self.abandoned.load(Ordering::Relaxed) || GIVEN_UP.load(Ordering::Relaxed) {
             return Err(CudaError::Abandoned);
@@ -146,20 +147,20 @@ impl Drop for Context {
             return;
         }
         let peers = std::mem::take(self.peers.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // With a context that is gone went the access to it.
+        // A released context no longer needs its access disabled.
         for peer in peers.into_values().filter_map(|peer| peer.upgrade()) {
             // SAFETY: both contexts are retained.
             let _ = unsafe { sys::cuCtxDisablePeerAccess(peer.raw) };
         }
-        // SAFETY: retained once, released once. Nothing is left to tell an error to.
+        // SAFETY: retained once, released once. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device.handle()) };
     }
 }
 
-/// Lets every GPU of `contexts` reach the memory of every other.
+/// Enables peer access between all pairs of `contexts`.
 ///
 /// # Errors
-/// The first pair without peer access, or a failing call.
+/// The first pair without peer access, or a failing driver call.
 pub fn join(contexts: &[Arc<Context>]) -> Result<(), CudaError> {
     contexts.iter().try_for_each(|from| contexts.iter().try_for_each(|to| from.reach(to)))
 }

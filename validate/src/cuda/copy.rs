@@ -1,4 +1,4 @@
-//! Copies and fills on a stream: within a GPU, between GPUs, and to and from the host.
+//! Asynchronous copies and fills on a stream: within a GPU, between GPUs, and to and from the host.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use cudarc::driver::sys;
@@ -10,45 +10,45 @@ use super::memory::Part;
 use super::stream::Stream;
 
 impl Stream {
-    /// Copies by a copy engine of this stream's GPU: within a GPU, or from GPU to GPU. Where these have no peer access
-    /// the driver lets the bytes rest in the host's memory.
+    /// Copies within a GPU or between GPUs with a copy engine of this stream's GPU. Without peer access between the
+    /// GPUs, the driver stages the bytes in host memory.
     ///
     /// # Errors
-    /// Parts of different lengths, or a failing call.
+    /// Ranges of different lengths, or a failing driver call.
     pub fn copy(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
         let length = same(from.length(), to.length())?;
         self.context().bind()?;
         let (target, source) = (to.context(), from.context());
         if target.ordinal() == source.ordinal() {
-            // SAFETY: both ranges lie in memory that lives; freeing it waits for the copy.
+            // SAFETY: both ranges lie in live memory; freeing it waits for the copy.
             let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
             return self.context().check(result, "cuMemcpyDtoDAsync");
         }
-        // SAFETY: likewise; each address belongs to the context named beside it.
+        // SAFETY: likewise; each address belongs to the context passed with it.
         let result = unsafe {
             sys::cuMemcpyPeerAsync(to.address().0, target.raw(), from.address().0, source.raw(), length, self.raw())
         };
         self.context().check(result, "cuMemcpyPeerAsync")
     }
 
-    /// Copies between memories that this stream's GPU reaches, its own or [joined](super::join) ones; unlike
-    /// [`copy`](Self::copy) between GPUs it may be captured.
+    /// Copies between memory that this stream's GPU can access: its own or that of [joined](super::join) contexts.
+    /// Unlike [`copy`](Self::copy) between GPUs, it can be captured in a graph.
     ///
     /// # Errors
-    /// Parts of different lengths, or a failing call.
+    /// Ranges of different lengths, or a failing driver call.
     pub fn copy_reached(&self, to: Part<'_>, from: Part<'_>) -> Result<(), CudaError> {
         let length = same(from.length(), to.length())?;
         self.context().bind()?;
-        // SAFETY: both ranges lie in memory that lives, in the one address space of all GPUs; freeing the own GPU's waits for the
-        // copy, and members meet before that of a peer goes.
+        // SAFETY: both ranges lie in live memory, in the one address space of all GPUs; freeing this GPU's memory waits
+        // for the copy, and members synchronize before a peer's memory is freed.
         let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address().0, from.address().0, length, self.raw()) };
         self.context().check(result, "cuMemcpyDtoDAsync")
     }
 
-    /// Copies from pinned memory, beginning at `offset` of it.
+    /// Copies from pinned host memory, starting at `offset`.
     ///
     /// # Errors
-    /// A range outside of the memory, or a failing call.
+    /// A range outside the memory, or a failing driver call.
     pub fn copy_from_host(&self, to: Part<'_>, from: &HostMemory, offset: Bytes) -> Result<(), CudaError> {
         inside(from, offset, to.length())?;
         self.context().bind()?;
@@ -60,10 +60,10 @@ impl Stream {
         self.context().check(result, "cuMemcpyHtoDAsync")
     }
 
-    /// Copies to pinned memory, beginning at `offset` of it.
+    /// Copies to pinned host memory, starting at `offset`.
     ///
     /// # Errors
-    /// A range outside of the memory, or a failing call.
+    /// A range outside the memory, or a failing driver call.
     pub fn copy_to_host(&self, to: &HostMemory, offset: Bytes, from: Part<'_>) -> Result<(), CudaError> {
         inside(to, offset, from.length())?;
         self.context().bind()?;
@@ -75,52 +75,52 @@ impl Stream {
         self.context().check(result, "cuMemcpyDtoHAsync")
     }
 
-    /// Copies bytes of ordinary memory to the GPU and waits until they are there. Not inside of a capture.
+    /// Copies pageable host memory to the GPU and waits for completion. Not allowed during a graph capture.
     ///
     /// # Errors
-    /// Different lengths, or a failing call.
+    /// Different lengths, or a failing driver call.
     pub fn upload(&self, to: Part<'_>, bytes: &[u8]) -> Result<(), CudaError> {
         let length = same(Bytes(bytes.len() as u64), to.length())?;
         self.context().bind()?;
-        // SAFETY: the range lies in memory that lives, and `bytes` lives until the copy is done, which is waited for.
+        // SAFETY: the range lies in live memory, and `bytes` lives until the copy is complete, which is awaited below.
         let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to.address().0, bytes.as_ptr().cast(), length, self.raw()) };
         self.context().check(result, "cuMemcpyHtoDAsync")?;
         self.synchronize()
     }
 
-    /// Copies bytes from the GPU to ordinary memory and waits until they are there. Not inside of a capture.
+    /// Copies from the GPU to pageable host memory and waits for completion. Not allowed during a graph capture.
     ///
     /// # Errors
-    /// Different lengths, or a failing call.
+    /// Different lengths, or a failing driver call.
     pub fn download(&self, bytes: &mut [u8], from: Part<'_>) -> Result<(), CudaError> {
         let length = same(from.length(), Bytes(bytes.len() as u64))?;
         self.context().bind()?;
-        // SAFETY: the range lies in memory that lives, and `bytes` is borrowed until the copy is done, which is waited
-        // for; the driver itself returns only then where the memory is not pinned.
+        // SAFETY: the range lies in live memory, and `bytes` is borrowed until the copy is complete, which is awaited
+        // below; for memory that is not pinned the driver itself returns only then.
         let result =
             unsafe { sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from.address().0, length, self.raw()) };
         self.context().check(result, "cuMemcpyDtoHAsync")?;
         self.synchronize()
     }
 
-    /// Sets every byte.
+    /// Sets every byte of the range.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn fill(&self, part: Part<'_>, byte: u8) -> Result<(), CudaError> {
         self.context().bind()?;
-        // SAFETY: the range lies in memory that lives.
+        // SAFETY: the range lies in live memory.
         let result = unsafe { sys::cuMemsetD8Async(part.address().0, byte, part.length().0 as usize, self.raw()) };
         self.context().check(result, "cuMemsetD8Async")
     }
 
-    /// Sets every whole word of four bytes; the range must begin at one.
+    /// Sets every complete four-byte word of the range. The range must be aligned to four bytes.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn fill_words(&self, part: Part<'_>, word: u32) -> Result<(), CudaError> {
         self.context().bind()?;
-        // SAFETY: the range lies in memory that lives.
+        // SAFETY: the range lies in live memory.
         let result = unsafe { sys::cuMemsetD32Async(part.address().0, word, part.length().0 as usize / 4, self.raw()) };
         self.context().check(result, "cuMemsetD32Async")
     }

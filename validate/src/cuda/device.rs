@@ -1,4 +1,4 @@
-//! A GPU and what the driver says of it.
+//! A GPU and its attributes, as reported by the driver.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::ffi::{CStr, c_char};
@@ -11,35 +11,35 @@ use super::compile::Arch;
 use super::context::Context;
 use super::error::{CudaError, check};
 
-/// A GPU, by its ordinal.
+/// A GPU, identified by its ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
     ordinal: usize,
     handle: sys::CUdevice,
 }
 
-/// A figure that the driver tells about a device.
+/// Attribute of a device, as reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     Multiprocessors,
-    /// Copy engines.
+    /// Number of copy engines.
     CopyEngines,
-    /// Bytes of L2 cache.
+    /// L2 cache size in bytes.
     L2Cache,
     /// Width of the memory bus in bits.
     MemoryBusWidth,
-    /// Clock of the memory in kHz.
+    /// Memory clock in kHz.
     MemoryClock,
-    /// Clock of the multiprocessors in kHz.
+    /// Multiprocessor clock in kHz.
     Clock,
-    /// Bytes of shared memory that a block can be given.
+    /// Largest shared memory of a block in bytes (opt-in limit).
     SharedMemoryPerBlock,
-    /// The NUMA node of the host that it is nearest to, or −1.
+    /// Nearest NUMA node of the host, or −1.
     HostNumaNode,
-    /// 1 where it reads pageable memory of the host directly.
+    /// 1 if the GPU can access pageable host memory directly.
     PageableMemoryAccess,
-    /// 1 where cooperative launches work.
+    /// 1 if cooperative launches are supported.
     CooperativeLaunch,
 }
 
@@ -60,32 +60,32 @@ impl Attribute {
     }
 }
 
-/// What one GPU can do with another's memory.
+/// Properties of one GPU's access to another's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerPath {
-    /// Whether it can read and write it.
+    /// Kind of access.
     pub access: Access,
-    /// The driver's rank of the way among this machine's ways: 0 is the fastest.
+    /// The driver's performance rank of the path among this machine's paths: 0 is the fastest.
     pub performance_rank: i32,
-    /// Whether atomic operations work over it, which they do over NVLink and not over PCIe.
+    /// Support for native atomic operations: present over NVLink, absent over PCIe.
     pub native_atomics: Atomics,
 }
 
-/// Whether peer access is possible.
+/// Kind of access to a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Loads, stores and copies go from GPU to GPU.
+    /// Loads, stores and copies go directly from GPU to GPU.
     Direct,
-    /// Copies rest in the host's memory; loads and stores are impossible.
+    /// Copies are staged in host memory; loads and stores are impossible.
     Staged,
 }
 
-/// Whether atomic operations work on a peer's memory.
+/// Support for atomic operations on a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
-    /// They do.
+    /// Supported.
     Native,
-    /// They do not.
+    /// Not supported.
     None,
 }
 
@@ -93,12 +93,12 @@ impl Device {
     pub(super) fn get(ordinal: usize) -> Result<Self, CudaError> {
         let mut handle = 0;
         let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
-        // SAFETY: the driver is initialised and writes one int.
+        // SAFETY: the driver is initialized and writes one int.
         check(unsafe { sys::cuDeviceGet(&raw mut handle, number) }, "cuDeviceGet", Some(ordinal))?;
         Ok(Self { ordinal, handle })
     }
 
-    /// Its number among the GPUs that this process sees.
+    /// Ordinal among the GPUs that this process sees.
     pub fn ordinal(self) -> usize {
         self.ordinal
     }
@@ -107,26 +107,26 @@ impl Device {
         self.handle
     }
 
-    /// Its primary context, taken until the last owner drops it.
+    /// Retains the primary context, until its last owner drops it.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn context(self) -> Result<Arc<Context>, CudaError> {
         Context::retain(self).map(Arc::new)
     }
 
-    /// Its name.
+    /// Name of the GPU.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn name(self) -> Result<String, CudaError> {
         self.string("cuDeviceGetName", sys::cuDeviceGetName)
     }
 
-    /// Its address on the PCIe bus, as `0000:1b:00.0`.
+    /// PCI bus address, such as `0000:1b:00.0`.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn pci_address(self) -> Result<String, CudaError> {
         self.string("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId).map(|text| text.to_lowercase())
     }
@@ -138,16 +138,17 @@ impl Device {
     ) -> Result<String, CudaError> {
         const ROOM: usize = 256;
         let mut text = [0 as c_char; ROOM];
-        // SAFETY: the driver writes at most the given number of bytes, less than the buffer has, which so ends with 0.
+        // SAFETY: the driver writes at most the given number of bytes, one less than the buffer holds, so the last byte
+        // stays 0.
         check(unsafe { function(text.as_mut_ptr(), ROOM as i32 - 1, self.handle) }, call, Some(self.ordinal))?;
         // SAFETY: the last byte is 0.
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// One figure.
+    /// Value of an attribute.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn attribute(self, which: Attribute) -> Result<i32, CudaError> {
         self.raw_attribute(which.raw())
     }
@@ -160,20 +161,20 @@ impl Device {
         Ok(value)
     }
 
-    /// What it is compiled for.
+    /// Architecture of the GPU, for compilation.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn arch(self) -> Result<Arch, CudaError> {
         let major = self.raw_attribute(Raw::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = self.raw_attribute(Raw::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         Ok(Arch::new((major * 10 + minor).unsigned_abs()))
     }
 
-    /// Its memory.
+    /// Total memory in bytes.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn memory(self) -> Result<Bytes, CudaError> {
         let mut bytes = 0;
         // SAFETY: the handle comes from the driver, which writes one word.
@@ -182,10 +183,10 @@ impl Device {
         Ok(Bytes(bytes as u64))
     }
 
-    /// How it reaches the memory of `other`; of another GPU, since a GPU's way to itself has no attributes.
+    /// Properties of the access to the memory of `other`, which must be another GPU.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn path_to(self, other: Self) -> Result<PeerPath, CudaError> {
         let mut can = 0;
         // SAFETY: both handles come from the driver, which writes one int.

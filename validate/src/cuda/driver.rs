@@ -1,7 +1,7 @@
-//! Loading the driver library, once, with every function that this layer calls looked up before the first call.
+//! Loading of the CUDA driver library. Every function that this layer calls is looked up before the first call.
 //!
-//! cudarc looks functions up when they are called and panics where one is missing. Looking all of them up first makes a
-//! driver that is too old an error.
+//! cudarc resolves functions when they are called and panics if one is missing. Resolving all of them first turns an
+//! outdated driver into an error.
 #![expect(unsafe_code, reason = "a C library is loaded and asked")]
 
 use std::fmt;
@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use super::device::Device;
 use super::error::{CudaError, check};
 
-/// Every function of the driver that this crate calls, all looked up before the first call; a test holds the list against
+/// Every driver function that this crate calls. All are resolved before the first call. A test checks the list against
 /// the sources.
 pub const SYMBOLS: &[&str] = &[
     "cuCtxDisablePeerAccess",
@@ -75,12 +75,12 @@ pub const SYMBOLS: &[&str] = &[
     "cuStreamWriteValue32_v2",
 ];
 
-/// A CUDA version, as a driver or a library says it.
+/// CUDA version of a driver or library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
-    /// The number before the point.
+    /// Major version.
     pub major: u32,
-    /// The number after it.
+    /// Minor version.
     pub minor: u32,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// The driver, loaded and initialised. Whoever holds one may call it.
+/// The driver, loaded and initialized. Owning a value permits driver calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     version: CudaVersion,
@@ -98,12 +98,12 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads the driver library and initialises it.
+    /// Loads the driver library and initializes it.
     ///
     /// # Errors
-    /// [`CudaError::NoDriver`], [`CudaError::NoDevice`], a missing function, or a failing call.
+    /// [`CudaError::NoDriver`], [`CudaError::NoDevice`], a missing function, or a failing driver call.
     pub fn load() -> Result<Self, CudaError> {
-        // SAFETY: only tries to open the library and returns whether it could.
+        // SAFETY: only tries to open the library and returns true on success.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
@@ -116,10 +116,10 @@ impl Driver {
                 return Err(CudaError::Symbol { library, symbol, needs: "a driver of CUDA 12.8 or later, 570" });
             }
         }
-        // SAFETY: takes a flag that must be 0.
+        // SAFETY: the flag must be 0.
         check(unsafe { sys::cuInit(0) }, "cuInit", None)?;
         let mut version = 0;
-        // SAFETY: the driver is initialised and writes one int.
+        // SAFETY: the driver is initialized and writes one int.
         check(unsafe { sys::cuDriverGetVersion(&raw mut version) }, "cuDriverGetVersion", None)?;
         let mut count = 0;
         // SAFETY: likewise.
@@ -132,20 +132,20 @@ impl Driver {
         Ok(Self { version: CudaVersion { major: version / 1000, minor: version % 1000 / 10 }, devices })
     }
 
-    /// The CUDA version that the driver supports.
+    /// Highest CUDA version that the driver supports.
     pub fn version(self) -> CudaVersion {
         self.version
     }
 
-    /// How many GPUs it sees; at least one.
+    /// Number of visible GPUs; at least one.
     pub fn device_count(self) -> usize {
         self.devices
     }
 
-    /// One of them.
+    /// Returns the GPU with this ordinal.
     ///
     /// # Errors
-    /// [`CudaError::NoSuchDevice`], or a failing call.
+    /// [`CudaError::NoSuchDevice`], or a failing driver call.
     pub fn device(self, ordinal: usize) -> Result<Device, CudaError> {
         if ordinal >= self.devices {
             return Err(CudaError::NoSuchDevice { ordinal, count: self.devices });
@@ -153,10 +153,10 @@ impl Driver {
         Device::get(ordinal)
     }
 
-    /// All of them, by ordinal.
+    /// All GPUs, by ordinal.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn devices(self) -> Result<Vec<Device>, CudaError> {
         (0..self.devices).map(Device::get).collect()
     }
@@ -166,7 +166,7 @@ impl Driver {
 mod tests {
     use super::*;
 
-    /// Functions that the sources of this folder call, by the names that follow `sys::`.
+    /// Driver functions called by the sources of this folder: the names that follow `sys::`.
     fn called() -> std::collections::BTreeSet<String> {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
         let mut names = std::collections::BTreeSet::new();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_is_called_is_looked_up_first() {
+    fn every_called_driver_function_is_resolved_at_load() {
         let listed: std::collections::BTreeSet<_> = SYMBOLS.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(called(), listed);
     }

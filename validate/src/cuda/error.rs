@@ -1,4 +1,4 @@
-//! What can go wrong with the driver: each failure names the call, the device and the driver's code.
+//! Errors of the CUDA driver layer. A failed call names the function, the device and the driver's code.
 #![expect(unsafe_code, reason = "the driver's texts for its codes come as C strings")]
 
 use std::ffi::CStr;
@@ -7,76 +7,76 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUresult};
 use fabricast_topologies::Bytes;
 
-/// Why the driver did not do what it was asked.
+/// Error of the CUDA driver layer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
-    /// There is no driver library.
+    /// The driver library cannot be loaded.
     #[error("no NVIDIA driver on this machine: libcuda.so.1 cannot be loaded")]
     NoDriver,
-    /// There is a driver and no GPU.
+    /// The driver finds no GPU.
     #[error("the NVIDIA driver finds no GPU on this machine")]
     NoDevice,
-    /// The library is there and lacks a function.
+    /// A library lacks a required function.
     #[error("{library} has no function {symbol}: another version is needed ({needs})")]
     Symbol {
-        /// The library.
+        /// Name of the library.
         library: String,
-        /// The function.
+        /// Name of the function.
         symbol: &'static str,
-        /// Which version has it.
+        /// Version that has the function.
         needs: &'static str,
     },
-    /// A device that does not exist was asked for.
+    /// The requested device does not exist.
     #[error("there is no GPU {ordinal}: this machine has {count}")]
     NoSuchDevice {
-        /// The ordinal asked for.
+        /// Requested ordinal.
         ordinal: usize,
-        /// How many there are.
+        /// Number of GPUs.
         count: usize,
     },
-    /// A call failed.
+    /// A driver call failed.
     #[error("{call} failed{}: {name} ({code}): {text}", .device.map(|d| format!(" on GPU {d}")).unwrap_or_default())]
     Call {
-        /// The driver's function.
+        /// Driver function that failed.
         call: &'static str,
-        /// The GPU, where one was concerned.
+        /// GPU of the call, if any.
         device: Option<usize>,
-        /// The driver's code.
+        /// Error code of the driver.
         code: u32,
-        /// The code's name.
+        /// Name of the code.
         name: String,
-        /// The driver's text for it.
+        /// The driver's text for the code.
         text: String,
     },
-    /// Memory ran out.
+    /// GPU memory is exhausted.
     #[error("GPU {device} has no {} bytes of memory left{}", .asked.0, .free.map(|f| format!(" ({} free)", f.0)).unwrap_or_default())]
     OutOfMemory {
-        /// The GPU.
+        /// Ordinal of the GPU.
         device: usize,
-        /// What was asked for.
+        /// Requested bytes.
         asked: Bytes,
-        /// What was free, where the driver still tells.
+        /// Free bytes, if the driver still reports them.
         free: Option<Bytes>,
     },
-    /// One GPU cannot reach another's memory.
+    /// One GPU cannot access another's memory.
     #[error("GPU {from} cannot reach the memory of GPU {to}: there is no peer access between them")]
     NoPeerAccess {
-        /// The GPU that would read and write.
+        /// Ordinal of the accessing GPU.
         from: usize,
-        /// The GPU whose memory it is.
+        /// Ordinal of the GPU that owns the memory.
         to: usize,
     },
-    /// A range lies outside of its memory.
+    /// A range exceeds its buffer.
     #[error("{} bytes at {} lie outside of a buffer of {} bytes", .length.0, .offset.0, .size.0)]
     Range {
-        /// Where it begins.
+        /// Offset of the range.
         offset: Bytes,
-        /// How long it is.
+        /// Length of the range.
         length: Bytes,
-        /// How large the buffer is.
+        /// Size of the buffer.
         size: Bytes,
     },
-    /// Two ranges that are to be copied differ in length.
+    /// Source and destination of a copy differ in length.
     #[error("cannot copy {} bytes into {} bytes", .from.0, .to.0)]
     Lengths {
         /// Bytes of the source.
@@ -84,33 +84,33 @@ pub enum CudaError {
         /// Bytes of the destination.
         to: Bytes,
     },
-    /// Something still waited when its time was over.
+    /// A wait exceeded its time limit.
     #[error("nothing moved for {} s; still waiting: {}", .limit.as_secs_f64(), .waiting.join(", "))]
     Hang {
-        /// The time that was given.
+        /// The time limit.
         limit: Duration,
-        /// Who was waiting, in words: rank, stream, operation.
+        /// Descriptions of the waiting operations: rank, stream, operation.
         waiting: Vec<String>,
     },
-    /// Ctrl-C.
+    /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// Another GPU's thread failed, so this one had nobody left to wait for.
+    /// Another GPU's thread failed, so this one has no partner to wait for.
     #[error("given up because another GPU's thread failed")]
     Abandoned,
-    /// A name holds a zero byte.
+    /// A name contains a zero byte.
     #[error("the name `{0}` cannot be passed to the driver")]
     Name(String),
 }
 
 impl CudaError {
-    /// Whether a GPU or its driver is missing, which ends a command with exit code 3.
+    /// Returns true if a GPU or its driver is missing. Commands then end with exit code 3.
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::NoDriver | Self::NoDevice | Self::NoSuchDevice { .. })
     }
 }
 
-/// The result of a driver call as a `Result`.
+/// Converts the result code of a driver call into a `Result`.
 pub(super) fn check(result: CUresult, call: &'static str, device: Option<usize>) -> Result<(), CudaError> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(()),
@@ -127,12 +127,12 @@ type TextOf = unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult;
 
 fn text(code: CUresult, of: TextOf) -> String {
     let mut text = std::ptr::null();
-    // SAFETY: both functions only write one pointer to a string that is never freed; whether they exist was checked
-    // when the driver was loaded.
+    // SAFETY: both functions only write one pointer to a string that is never freed; their existence was checked when
+    // the driver was loaded.
     let known = unsafe { of(code, &raw mut text) };
     if known != CUresult::CUDA_SUCCESS || text.is_null() {
         return format!("code {}", code as u32);
     }
-    // SAFETY: the driver's string ends with a zero and lives as long as the library.
+    // SAFETY: the driver's string is zero-terminated and lives as long as the library.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

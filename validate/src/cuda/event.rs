@@ -1,4 +1,4 @@
-//! An event: a place in a stream, to wait for or to measure from.
+//! CUDA event: a point in a stream, for synchronization and timing.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use super::context::Context;
 use super::error::CudaError;
 use super::stream::Progress;
 
-/// A place in a stream.
+/// A point in a stream.
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
     raw: sys::CUevent,
 }
 
-// SAFETY: the driver takes an event's handle from any thread and locks for itself.
+// SAFETY: the driver accepts an event's handle from any thread and synchronizes internally.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that remembers when it was reached.
+    /// Creates an event that records its time.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn timing(context: &Arc<Context>) -> Result<Self, CudaError> {
         Self::with(context, Flags::CU_EVENT_DEFAULT)
     }
 
-    /// An event for order alone, which costs less.
+    /// Creates an event for synchronization only, without timing, which costs less.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn ordering(context: &Arc<Context>) -> Result<Self, CudaError> {
         Self::with(context, Flags::CU_EVENT_DISABLE_TIMING)
     }
@@ -51,27 +51,28 @@ impl Event {
         self.raw
     }
 
-    /// Whether it was reached.
+    /// Returns the state of the work before the event.
     ///
     /// # Errors
     /// A failing call, or a failure of the work before it.
     pub fn progress(&self) -> Result<Progress, CudaError> {
         self.context.bind()?;
-        // SAFETY: the event lives.
+        // SAFETY: the event is alive.
         match unsafe { sys::cuEventQuery(self.raw) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(Progress::Pending),
             result => self.context.check(result, "cuEventQuery").map(|()| Progress::Done),
         }
     }
 
-    /// The time from `start` to here, both reached, both of this GPU; to about half a microsecond, as the driver says.
+    /// Time from `start` to this event. Both must be complete and of the same GPU. The resolution is about half a
+    /// microsecond (CUDA documentation).
     ///
     /// # Errors
-    /// A failing call: one of them was not reached or keeps no time.
+    /// A driver call fails: one of the events is not complete or has no timing.
     pub fn since(&self, start: &Self) -> Result<Picos, CudaError> {
         self.context.bind()?;
         let mut milliseconds = 0.0_f32;
-        // SAFETY: both live; the driver writes one float.
+        // SAFETY: both are alive; the driver writes one float.
         let result = unsafe { sys::cuEventElapsedTime_v2(&raw mut milliseconds, start.raw, self.raw) };
         self.context.check(result, "cuEventElapsedTime")?;
         Ok(Picos::from_us(f64::from(milliseconds) * 1e3))
@@ -81,7 +82,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind_to_free().is_ok() {
-            // SAFETY: made once, destroyed once. Nothing is left to tell an error to.
+            // SAFETY: created once, destroyed once. An error cannot be reported here.
             let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }

@@ -1,12 +1,12 @@
-//! Where host threads meet: a barrier that spins, so that they leave within a microsecond, and that can be broken, so
-//! that nobody waits for a thread that failed.
+//! Spin barrier for host threads, which leave it within a microsecond of each other. It can be broken, so that no
+//! thread waits for one that failed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::error::CudaError;
 use super::watchdog::Watchdog;
 
-/// How many turns pass between two looks at the clock.
+/// Number of spins between two checks of the clock.
 const TURNS: u32 = 1 << 12;
 
 /// A barrier that can be broken.
@@ -23,15 +23,15 @@ impl Gate {
         Self { size, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0), broken: AtomicBool::new(false) }
     }
 
-    /// Lets everyone go who waits now or later, with an error.
+    /// Releases all current and future waiters with an error.
     pub(super) fn break_up(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// Waits until all are here.
+    /// Waits until all threads have arrived.
     ///
     /// # Errors
-    /// Another thread failed, the time is over, or Ctrl-C.
+    /// Another thread failed, the time limit expired, or Ctrl-C.
     pub(super) fn meet(&self, watchdog: &Watchdog, who: &str) -> Result<(), CudaError> {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.size {

@@ -1,4 +1,4 @@
-//! Graphs: work captured from a stream once, launched many times.
+//! CUDA graphs: work captured from a stream once and launched many times.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::marker::PhantomData;
@@ -10,7 +10,8 @@ use super::context::Context;
 use super::error::CudaError;
 use super::stream::Stream;
 
-/// Captured work, ready to launch. It borrows the work, and by it what the work reaches, as long as it can be launched.
+/// An instantiated graph. It borrows the captured work, and thereby the memory that the work accesses, as long as it
+/// can be launched.
 #[derive(Debug)]
 pub struct Graph<'a> {
     context: Arc<Context>,
@@ -18,19 +19,19 @@ pub struct Graph<'a> {
     work: PhantomData<&'a ()>,
 }
 
-// SAFETY: the handle may move between threads. It is not `Sync`: two threads may not launch one graph at once.
+// SAFETY: the handle may move between threads. It is not `Sync`: two threads may not launch one graph concurrently.
 unsafe impl Send for Graph<'_> {}
 
 impl<'a> Graph<'a> {
-    /// Captures what `work` enqueues on `stream`, and on streams that it joins with it by events, instead of running it. Memory cannot be
-    /// taken or freed by `work`: the driver refuses both during a capture.
+    /// Captures the work that `work` enqueues on `stream`, and on streams that `work` joins to it by events, without
+    /// running it. `work` must not allocate or free memory: the driver refuses both during a capture.
     ///
     /// # Safety
-    /// Memory that `work` reaches is owned or borrowed by it: neither behind a cell or a lock, where it could be replaced, nor named by
-    /// bare addresses of what may go while `work` stays.
+    /// `work` must own or borrow all memory that it accesses. The memory must not be behind a cell or a lock, where it
+    /// could be replaced, nor be named by a bare address that may become invalid while `work` exists.
     ///
     /// # Errors
-    /// What `work` returns, or a failing call; the capture is ended either way.
+    /// Errors of `work`, or a failing driver call. The capture is ended in either case.
     pub unsafe fn capture<E: From<CudaError>>(
         stream: &Stream,
         work: &'a (impl Fn() -> Result<(), E> + 'a),
@@ -38,40 +39,41 @@ impl<'a> Graph<'a> {
         let context = stream.context();
         context.bind()?;
         let mode = CaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream lives.
+        // SAFETY: the stream is alive.
         context.check(unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) }, "cuStreamBeginCapture")?;
         let enqueued = work();
         context.bind()?;
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the capture was begun above by this thread; the driver writes one pointer, null where it failed.
+        // SAFETY: the capture was begun above by this thread; the driver writes one pointer, null on failure.
         let ended = unsafe { sys::cuStreamEndCapture(stream.raw(), &raw mut graph) };
         let captured = Captured(graph);
         enqueued?;
         context.check(ended, "cuStreamEndCapture")?;
         let mut executable = std::ptr::null_mut();
-        // SAFETY: the graph was captured just now; the driver writes one pointer.
+        // SAFETY: the graph was just captured; the driver writes one pointer.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, captured.0, 0) };
         context.check(result, "cuGraphInstantiate")?;
         Ok(Self { context: Arc::clone(context), executable, work: PhantomData })
     }
 
-    /// Brings it onto the GPU, so that the first launch is like the others.
+    /// Uploads the graph to the GPU, so that the first launch takes no longer than later ones.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
-        // SAFETY: both live.
+        // SAFETY: both are alive.
         self.context.check(unsafe { sys::cuGraphUpload(self.executable, stream.raw()) }, "cuGraphUpload")
     }
 
-    /// Enqueues it on `stream`.
+    /// Enqueues the graph on `stream`.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.bind()?;
-        // SAFETY: both live, and so does what was captured: the work is borrowed, and whoever captured it answered for what it reaches.
+        // SAFETY: both are alive, and so is the captured work: it is borrowed, and the caller of `capture` guarantees
+        // the memory that it accesses.
         self.context.check(unsafe { sys::cuGraphLaunch(self.executable, stream.raw()) }, "cuGraphLaunch")
     }
 }
@@ -79,13 +81,13 @@ impl<'a> Graph<'a> {
 impl Drop for Graph<'_> {
     fn drop(&mut self) {
         if self.context.bind_to_free().is_ok() {
-            // SAFETY: made once, destroyed once; launches that were enqueued still end. Nothing is left to tell an error to.
+            // SAFETY: created once, destroyed once; enqueued launches still complete. An error cannot be reported here.
             let _ = unsafe { sys::cuGraphExecDestroy(self.executable) };
         }
     }
 }
 
-/// A captured graph, before it is instantiated.
+/// A captured graph that is not yet instantiated.
 struct Captured(sys::CUgraph);
 
 impl Drop for Captured {

@@ -1,4 +1,4 @@
-//! Pinned memory of the host, which every GPU of the process reaches under one address.
+//! Pinned host memory, which every GPU of the process can access at one address.
 #![expect(unsafe_code, reason = "driver calls, and memory that a GPU may write meanwhile")]
 
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::context::Context;
 use super::error::CudaError;
 use super::memory::DeviceAddress;
 
-/// Size of the words by which the host reads and writes.
+/// Size in bytes of the words that the host accesses atomically.
 const WORD: usize = 4;
 
-/// Pinned memory of the host. A GPU may write it at any time, so the host reads and writes it by atomic words, and it is never lent.
+/// Pinned host memory. A GPU may write it at any time, so the host accesses it only by atomic words and never lends it
+/// as a slice.
 #[derive(Debug)]
 pub struct HostMemory {
     context: Arc<Context>,
@@ -25,14 +26,14 @@ pub struct HostMemory {
 
 // SAFETY: the memory may be used and freed from any thread.
 unsafe impl Send for HostMemory {}
-// SAFETY: threads and GPUs that share the memory meet in atomic words of one size alone.
+// SAFETY: threads and GPUs that share the memory access it only by atomic words of one size.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Takes pinned memory, mapped for all GPUs; zeros.
+    /// Allocates pinned memory, mapped for all GPUs and filled with zeros.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn new(context: &Arc<Context>, length: Bytes) -> Result<Self, CudaError> {
         context.bind()?;
         let words = (length.0 as usize).div_ceil(WORD).max(1);
@@ -42,21 +43,21 @@ impl HostMemory {
         context.check(unsafe { sys::cuMemHostAlloc(&raw mut start, words * WORD, flags) }, "cuMemHostAlloc")?;
         let mut memory = Self { context: Arc::clone(context), start: start.cast(), address: DeviceAddress(0), length };
         let mut address = 0;
-        // SAFETY: the pointer is the one just taken.
+        // SAFETY: the pointer was just allocated.
         let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start, 0) };
         context.check(result, "cuMemHostGetDevicePointer")?;
         memory.address = DeviceAddress(address);
-        // SAFETY: as many words were taken, and nobody else knows of them yet.
+        // SAFETY: that many words were allocated, and nothing else refers to them yet.
         unsafe { std::ptr::write_bytes(memory.start, 0, words) };
         Ok(memory)
     }
 
-    /// Where kernels and copies find it.
+    /// Address for kernels and copies.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
@@ -68,12 +69,13 @@ impl HostMemory {
     /// The words of the memory.
     fn words(&self) -> Words<'_> {
         let words = (self.length.0 as usize).div_ceil(WORD).max(1);
-        // SAFETY: as many words were taken; they are aligned to pages, initialised, live as long as `self`, and are only ever
-        // reached by atomic accesses from the host.
+        // SAFETY: that many words were allocated; they are aligned to pages, initialized, live as long as `self`, and
+        // the host accesses them only atomically.
         Words { words: unsafe { std::slice::from_raw_parts(self.start, words) }, length: self.length }
     }
 
-    /// Copies bytes in. A GPU or thread that reads meanwhile sees some words before the others, each of them whole.
+    /// Copies bytes in. A concurrent reader on a GPU or thread may see some words earlier than others, but never a
+    /// partly written word.
     ///
     /// # Errors
     /// [`CudaError::Range`].
@@ -89,7 +91,7 @@ impl HostMemory {
         self.words().read(offset, bytes)
     }
 
-    /// Stores a word that GPUs see without a copy: a signal to a kernel that polls it.
+    /// Stores a word that GPUs see without a copy, such as a signal to a polling kernel.
     ///
     /// # Errors
     /// [`CudaError::Range`].
@@ -97,7 +99,7 @@ impl HostMemory {
         self.words().at(offset).map(|at| at.store(word, Ordering::Release))
     }
 
-    /// Loads a word that a GPU may have stored meanwhile.
+    /// Loads a word that a GPU may have stored.
     ///
     /// # Errors
     /// [`CudaError::Range`].
@@ -106,7 +108,7 @@ impl HostMemory {
     }
 }
 
-/// Words that others may change at any time, as bytes.
+/// Byte-wise access to words that may change at any time.
 struct Words<'a> {
     words: &'a [AtomicU32],
     length: Bytes,
@@ -121,7 +123,7 @@ impl Words<'_> {
         }
     }
 
-    /// The word that a byte lies in.
+    /// The word that contains the byte at `offset`.
     fn at(&self, offset: Bytes) -> Result<&AtomicU32, CudaError> {
         let range = self.range(Bytes(offset.0 & !(WORD as u64 - 1)), WORD)?;
         self.words.get(range.start / WORD).ok_or(CudaError::Range { offset, length: Bytes(4), size: self.length })
@@ -141,7 +143,7 @@ impl Words<'_> {
     fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
         let range = self.range(offset, bytes.len())?;
         self.each(range, |word, of_word, of_bytes| {
-            // Bytes beside the range stay: what others store into the same word meanwhile is lost, as between any two writers.
+            // Bytes of the word outside the range are rewritten: a concurrent store to the same word may be lost.
             let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
             if let (Some(from), Some(to)) = (bytes.get(of_bytes), value.get_mut(of_word)) {
                 to.copy_from_slice(from);
@@ -151,7 +153,7 @@ impl Words<'_> {
         Ok(())
     }
 
-    /// Every word that has bytes of a range, with the place of these in the word and in the range.
+    /// Calls `with` for every word that overlaps the range, with the byte range within the word and within the range.
     fn each(
         &self,
         range: std::ops::Range<usize>,
@@ -171,7 +173,7 @@ impl Words<'_> {
 impl Drop for HostMemory {
     fn drop(&mut self) {
         if self.context.bind_to_free().is_ok() {
-            // SAFETY: taken once, freed once. Nothing is left to tell an error to.
+            // SAFETY: allocated once, freed once. An error cannot be reported here.
             let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
         }
     }
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_read_and_written_at_any_place() {
+    fn bytes_are_read_and_written_at_any_offset() {
         let memory: Vec<AtomicU32> = (0..4).map(|_| AtomicU32::new(0x5555_5555)).collect();
         let words = Words { words: &memory, length: Bytes(14) };
         let mut expected = [0x55_u8; 14];

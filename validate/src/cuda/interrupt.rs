@@ -1,28 +1,29 @@
-//! Ctrl-C while GPUs work: a flag that everything which waits looks at, so that what was taken is given back first.
+//! Ctrl-C handling while GPUs work: a flag that every wait polls, so that resources are released before the process
+//! ends.
 //!
-//! A process that ends at once leaves its GPUs in order too, since the driver takes everything back; child processes and
-//! half-written files are what the flag is for. The command's handler asks [`request`]: where nobody [`heed`]s, or the
-//! first request was not heeded in time, it ends the process.
+//! A process that ends immediately also leaves its GPUs in order, because the driver frees all resources. The flag
+//! protects child processes and partly written files. The command's signal handler calls [`request`] and ends the
+//! process if nobody [`heed`]s, or if Ctrl-C is repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static HEEDING: AtomicUsize = AtomicUsize::new(0);
 
-/// What became of a request to stop.
+/// Response to a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Someone looks at the flag and will stop.
+    /// The flag is being polled; the work will stop.
     WillStop,
-    /// Nobody does, or this was asked before: end the process.
+    /// Nobody polls the flag, or the request is a repetition: the caller should end the process.
     Nobody,
 }
 
-/// As long as it lives, its owner looks at the flag often and stops when it is set.
+/// Guard whose owner polls the flag and stops when it is set.
 #[derive(Debug)]
 pub struct Heed(());
 
-/// From here on the caller looks at the flag.
+/// Registers the caller as polling the flag, until the guard is dropped.
 pub fn heed() -> Heed {
     HEEDING.fetch_add(1, Ordering::Relaxed);
     Heed(())
@@ -34,13 +35,13 @@ impl Drop for Heed {
     }
 }
 
-/// Asks whoever heeds to stop; for a signal handler.
+/// Requests a stop. Safe to call from a signal handler.
 pub fn request() -> Response {
     let again = REQUESTED.swap(true, Ordering::Relaxed);
     if again || HEEDING.load(Ordering::Relaxed) == 0 { Response::Nobody } else { Response::WillStop }
 }
 
-/// Whether someone asked to stop.
+/// Returns true if a stop was requested.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

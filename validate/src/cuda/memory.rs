@@ -1,4 +1,4 @@
-//! Memory of a GPU, with its length, freed in its context when dropped.
+//! GPU memory with a known length, freed in its context when dropped.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::any::Any;
@@ -10,19 +10,20 @@ use fabricast_topologies::Bytes;
 use super::context::Context;
 use super::error::CudaError;
 
-/// An address that kernels take. One address space holds the memory of all GPUs and pinned memory of the host.
+/// Device address, valid in kernels. The memory of all GPUs and pinned host memory share one address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceAddress(pub u64);
 
 impl DeviceAddress {
-    /// The address `offset` further on.
+    /// The address plus `offset` bytes.
     #[must_use]
     pub fn plus(self, offset: Bytes) -> Self {
         Self(self.0.wrapping_add(offset.0))
     }
 }
 
-/// Memory of a GPU. Other GPUs of this process reach it once their contexts [`reach`](Context::reach) this one's.
+/// Memory of a GPU. Other GPUs of this process can access it after their contexts [`reach`](Context::reach) its
+/// context.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
@@ -31,20 +32,20 @@ pub struct DeviceMemory {
     owner: Owner,
 }
 
-/// Who gives memory back.
+/// Owner that frees the memory.
 #[derive(Debug)]
 enum Owner {
-    /// Dropping it does, by the driver.
+    /// The driver, when the value is dropped.
     Driver,
-    /// Something else, kept as long as the memory is.
+    /// Another library; the reference keeps the memory allocated.
     Elsewhere { _keeper: Arc<dyn Any + Send + Sync> },
 }
 
 impl DeviceMemory {
-    /// Takes memory; its content is whatever lay there. No bytes are one byte.
+    /// Allocates uninitialized memory. A length of zero allocates one byte.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], or a failing call.
+    /// [`CudaError::OutOfMemory`], or a failing driver call.
     pub fn new(context: &Arc<Context>, length: Bytes) -> Result<Self, CudaError> {
         context.bind()?;
         let mut address = 0;
@@ -58,7 +59,8 @@ impl DeviceMemory {
         Ok(Self { context: Arc::clone(context), address: DeviceAddress(address), length, owner: Owner::Driver })
     }
 
-    /// Memory that another library took, as the GPU of `context` reaches it: its own, or a peer's. `keeper` gives it back.
+    /// Wraps memory allocated by another library and accessible to the GPU of `context`: its own or a peer's. Dropping
+    /// `keeper` frees it.
     pub(crate) fn lent(
         context: &Arc<Context>,
         address: DeviceAddress,
@@ -68,30 +70,30 @@ impl DeviceMemory {
         Self { context: Arc::clone(context), address, length, owner: Owner::Elsewhere { _keeper: keeper } }
     }
 
-    /// Where it begins; at least 256-byte aligned.
+    /// Start address, aligned to at least 256 bytes.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// Whose it is.
+    /// Context of the GPU.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// All of it.
+    /// The whole memory as a range.
     pub fn all(&self) -> Part<'_> {
         Part { context: &self.context, address: self.address, length: self.length }
     }
 
-    /// A part of it.
+    /// The range of `length` bytes at `offset`.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if it exceeds the memory.
     pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Part<'_>, CudaError> {
         self.all().part(offset, length)
     }
@@ -100,14 +102,15 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if matches!(self.owner, Owner::Driver) && self.context.bind_to_free().is_ok() {
-            // SAFETY: taken once, freed once; the driver waits for the work of this GPU. Work of peers on it is waited for by
-            // whoever enqueued it: teams meet before their memory goes. Nothing is left to tell an error to.
+            // SAFETY: allocated once, freed once; the driver waits for the work of this GPU. Work of peers on this
+            // memory is awaited by the code that enqueued it: teams synchronize before their memory is dropped. An
+            // error cannot be reported here.
             let _ = unsafe { sys::cuMemFree_v2(self.address.0) };
         }
     }
 }
 
-/// A range inside of a memory of a GPU, known to lie there.
+/// A range inside the memory of a GPU, with checked bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     context: &'a Arc<Context>,
@@ -116,30 +119,30 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// All of a memory that another library allocated on the GPU of `context`, and that lives as long as the borrow.
+    /// The whole of memory that another library allocated on the GPU of `context` and that outlives the borrow.
     pub(crate) fn of_library(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
         Self { context, address, length }
     }
 
-    /// Where it begins.
+    /// Start address.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// Whose it is.
+    /// Context of the GPU.
     pub fn context(&self) -> &'a Arc<Context> {
         self.context
     }
 
-    /// A part of it.
+    /// The subrange of `length` bytes at `offset`.
     ///
     /// # Errors
-    /// [`CudaError::Range`].
+    /// [`CudaError::Range`] if it exceeds this range.
     pub fn part(&self, offset: Bytes, length: Bytes) -> Result<Self, CudaError> {
         match offset.0.checked_add(length.0) {
             Some(end) if end <= self.length.0 => {

@@ -1,12 +1,12 @@
-//! The CUDA driver, with errors where it has codes and owners where it has handles.
+//! Safe wrapper of the CUDA driver API: checked results, and handles with owners.
 //!
-//! Everything that runs on a GPU goes through this layer: contexts, streams, events, graphs, modules, memory, peer
-//! access, and the host threads that drive several GPUs at once. It exists because cudarc's own safe layer panics where
-//! a library or a symbol is missing and adds event waits of its own to copies and launches that are to be timed; here
-//! every result is checked, a failure names call, device and code, and whatever was taken is given back on every path.
+//! All work on a GPU goes through this layer: contexts, streams, events, graphs, modules, memory, peer access, and the
+//! host threads that drive several GPUs concurrently. cudarc's own safe layer is not used, because it panics if a
+//! library or symbol is missing and adds event waits to copies and launches that are to be timed. Here every result is
+//! checked, an error names the call, device and code, and resources are released on every path.
 //!
-//! The way through: [`Driver::load`] → [`Device`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
-//! [`team`](team::run) of host threads, one a GPU; a [`Watchdog`] wherever something may wait forever.
+//! Entry points: [`Driver::load`] → [`Device`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
+//! [`team`](team::run) of host threads, one per GPU; a [`Watchdog`] for every wait that may never end.
 
 mod arguments;
 mod cache;

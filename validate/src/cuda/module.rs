@@ -1,4 +1,4 @@
-//! Compiled code on a GPU: modules, functions, launches.
+//! Compiled code on a GPU: modules, functions and launches.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::ffi::CString;
@@ -14,14 +14,14 @@ use super::error::CudaError;
 use super::memory::DeviceAddress;
 use super::stream::Stream;
 
-/// Compiled code, loaded on a GPU.
+/// Compiled code loaded on a GPU.
 #[derive(Debug)]
 pub struct Module {
     context: Arc<Context>,
     raw: sys::CUmodule,
 }
 
-// SAFETY: the driver takes a module's handle from any thread and locks for itself.
+// SAFETY: the driver accepts a module's handle from any thread and synchronizes internally.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
@@ -30,45 +30,46 @@ impl Module {
     /// Loads compiled code.
     ///
     /// # Errors
-    /// A failing call: code for another GPU, say.
+    /// A driver call fails, for example because the code is for another architecture.
     pub fn load(context: &Arc<Context>, code: &Cubin) -> Result<Arc<Self>, CudaError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image holds all bytes that its headers name (`Cubin`), so that the driver, which is given no length, reads none
-        // beyond its end; it copies what it needs.
+        // SAFETY: the image contains all bytes that its headers refer to (`Cubin`), so the driver, which gets no
+        // length, reads nothing beyond its end; it copies what it needs.
         let result = unsafe { sys::cuModuleLoadData(&raw mut raw, code.image().as_ptr().cast()) };
         context.check(result, "cuModuleLoadData")?;
         Ok(Arc::new(Self { context: Arc::clone(context), raw }))
     }
 
-    /// The driver's handle, for libraries that initialise code of theirs in it (NVSHMEM). It lives as long as `self`.
+    /// Driver handle, for libraries that initialize their own device code in the module (NVSHMEM). Valid as long as
+    /// `self`.
     pub fn raw(&self) -> sys::CUmodule {
         self.raw
     }
 
-    /// One of its kernels.
+    /// Returns the kernel called `name`.
     ///
     /// # Errors
-    /// A failing call: there is none of that name.
+    /// A driver call fails, for example because the module has no such kernel.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, CudaError> {
         let c_name = CString::new(name).map_err(|_| CudaError::Name(name.to_owned()))?;
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the module lives; the driver writes one pointer.
+        // SAFETY: the module is alive; the driver writes one pointer.
         let result = unsafe { sys::cuModuleGetFunction(&raw mut raw, self.raw, c_name.as_ptr()) };
         self.context.check(result, "cuModuleGetFunction")?;
         Ok(Function { module: Arc::clone(self), raw })
     }
 
-    /// Where one of its global variables lies, and its size.
+    /// Address and size of the global variable `name`.
     ///
     /// # Errors
-    /// A failing call: there is none of that name.
+    /// A driver call fails, for example because the module has no such variable.
     pub fn global(&self, name: &str) -> Result<(DeviceAddress, Bytes), CudaError> {
         let c_name = CString::new(name).map_err(|_| CudaError::Name(name.to_owned()))?;
         self.context.bind()?;
         let (mut address, mut length) = (0, 0);
-        // SAFETY: the module lives; the driver writes two words.
+        // SAFETY: the module is alive; the driver writes two words.
         let result = unsafe { sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut length, self.raw, c_name.as_ptr()) };
         self.context.check(result, "cuModuleGetGlobal")?;
         Ok((DeviceAddress(address), Bytes(length as u64)))
@@ -78,95 +79,95 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind_to_free().is_ok() {
-            // SAFETY: loaded once, unloaded once. Nothing is left to tell an error to.
+            // SAFETY: loaded once, unloaded once. An error cannot be reported here.
             let _ = unsafe { sys::cuModuleUnload(self.raw) };
         }
     }
 }
 
-/// A kernel. It keeps its module.
+/// A kernel. It keeps its module loaded.
 #[derive(Clone, Debug)]
 pub struct Function {
     module: Arc<Module>,
     raw: sys::CUfunction,
 }
 
-// SAFETY: as the module's.
+// SAFETY: as for the module.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// Whether the blocks of a launch are certain to run at once.
+/// Guarantee on concurrency of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchMode {
-    /// They may run one after the other.
+    /// No guarantee: blocks may run one after the other.
     Plain,
-    /// They run at once, or the launch fails: blocks may wait for each other.
+    /// All blocks are co-resident, or the launch fails. Blocks may wait for each other.
     Cooperative,
-    /// It may be launched while the kernel before it on the stream ends, and waits for that one by itself before it touches
-    /// anything (`griddepcontrol.wait`): programmatic dependent launch, from compute capability 9.0 on.
+    /// Programmatic dependent launch, from compute capability 9.0. The kernel may start while the previous kernel on
+    /// the stream is finishing, and itself waits for that one before it accesses memory (`griddepcontrol.wait`).
     Overlapping,
 }
 
-/// The shape of a launch.
+/// Configuration of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Thread blocks.
+    /// Number of thread blocks.
     pub blocks: u32,
-    /// Threads of each.
+    /// Threads per block.
     pub threads: u32,
-    /// Dynamic shared memory of each.
+    /// Dynamic shared memory per block.
     pub shared: Bytes,
-    /// Whether blocks wait for each other.
+    /// Guarantee on concurrency.
     pub mode: LaunchMode,
 }
 
 impl Launch {
-    /// Blocks that do not wait for each other, without shared memory.
+    /// Creates a launch without concurrency guarantee and without shared memory.
     pub fn plain(blocks: u32, threads: u32) -> Self {
         Self { blocks, threads, shared: Bytes(0), mode: LaunchMode::Plain }
     }
 }
 
 impl Function {
-    /// Lets a launch give each block that much dynamic shared memory.
+    /// Raises the limit of dynamic shared memory per block to `bytes`.
     ///
     /// # Errors
-    /// A failing call: the GPU has not as much.
+    /// A driver call fails, for example because the GPU has less.
     pub fn allow_shared(&self, bytes: Bytes) -> Result<(), CudaError> {
         let context = &self.module.context;
         context.bind()?;
         let which = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function's module lives.
+        // SAFETY: the function's module is alive.
         let result = unsafe { sys::cuFuncSetAttribute(self.raw, which, i32::try_from(bytes.0).unwrap_or(i32::MAX)) };
         context.check(result, "cuFuncSetAttribute")
     }
 
-    /// Registers that each thread takes.
+    /// Registers per thread.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn registers(&self) -> Result<u32, CudaError> {
         let context = &self.module.context;
         context.bind()?;
         let mut value = 0;
-        // SAFETY: the function's module lives; the driver writes one int.
+        // SAFETY: the function's module is alive; the driver writes one int.
         let result =
             unsafe { sys::cuFuncGetAttribute(&raw mut value, FunctionAttribute::CU_FUNC_ATTRIBUTE_NUM_REGS, self.raw) };
         context.check(result, "cuFuncGetAttribute")?;
         Ok(value.unsigned_abs())
     }
 
-    /// How many blocks of that shape a multiprocessor holds at once.
+    /// Number of blocks of this configuration that fit on a multiprocessor concurrently.
     ///
     /// # Errors
-    /// A failing call.
+    /// A driver call fails.
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared: Bytes) -> Result<u32, CudaError> {
         let context = &self.module.context;
         context.bind()?;
         let mut blocks = 0;
         let threads = i32::try_from(threads).unwrap_or(i32::MAX);
-        // SAFETY: the function's module lives; the driver writes one int.
+        // SAFETY: the function's module is alive; the driver writes one int.
         let result = unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, self.raw, threads, shared.0 as usize)
         };
@@ -174,14 +175,16 @@ impl Function {
         Ok(blocks.unsigned_abs())
     }
 
-    /// Enqueues it.
+    /// Enqueues a launch.
     ///
     /// # Safety
-    /// The arguments must be those that the kernel takes, in order, and every address among them must be that of memory
-    /// which the stream's GPU reaches, which is long enough for what the kernel does, and which lives until it is done.
+    /// The arguments must match the kernel's parameters in number, order and type. Every address among them must refer
+    /// to memory that the stream's GPU can access, that is large enough for the kernel's accesses, and that lives until
+    /// the kernel ends.
     ///
     /// # Errors
-    /// A failing call: a shape that the GPU cannot run, say. What goes wrong while it runs shows when it is waited for.
+    /// A driver call fails, for example because the GPU cannot run the configuration. A failure during execution is
+    /// reported by a later wait.
     pub unsafe fn launch(&self, stream: &Stream, shape: Launch, arguments: &Arguments) -> Result<(), CudaError> {
         let context = stream.context();
         context.bind()?;
@@ -190,8 +193,8 @@ impl Function {
         let Launch { blocks, threads, .. } = shape;
         match shape.mode {
             LaunchMode::Plain => {
-                // SAFETY: the caller answers for the arguments; the pointers to them live through the call, which
-                // copies what they point at.
+                // SAFETY: the caller guarantees the arguments; the pointers to them live through the call, which copies
+                // their contents.
                 let result = unsafe {
                     let none = std::ptr::null_mut();
                     let parameters = pointers.as_mut_ptr();

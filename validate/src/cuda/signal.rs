@@ -1,4 +1,4 @@
-//! Words that streams write and wait for: how copy engines tell each other that bytes have arrived.
+//! Memory words that streams write and wait for. Copy engines use them to signal the arrival of data.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use cudarc::driver::sys::{self, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Operation};
@@ -15,12 +15,12 @@ use super::error::CudaError;
 use super::memory::Part;
 use super::stream::Stream;
 
-/// What a stream waits for a word to be.
+/// Condition that a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// At least the value, counted around: (word − value) as a signed number is not negative.
+    /// At least the value, with wrap-around: (word − value) as a signed number is not negative.
     AtLeast,
-    /// The value itself.
+    /// Equal to the value.
     Equal,
 }
 
@@ -33,20 +33,21 @@ impl Until {
     }
 }
 
-/// What a stream does with a word.
+/// Operation of a stream on a word.
 #[derive(Clone, Copy, Debug)]
 pub enum WordStep<'a> {
-    /// As [`Stream::write_word`].
+    /// Write, as [`Stream::write_word`].
     Write(Part<'a>, u32),
-    /// As [`Stream::wait_word`].
+    /// Wait, as [`Stream::wait_word`].
     Wait(Part<'a>, u32, Until),
 }
 
 impl Stream {
-    /// Writes words and waits for words, one after the other, for what one of it costs: a single node of a graph.
+    /// Enqueues writes of and waits for words, in order, as one batch: a single graph node, at the cost of one
+    /// operation.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing call.
+    /// A part of less than four bytes, or a failing driver call.
     pub fn word_steps(&self, steps: &[WordStep<'_>]) -> Result<(), CudaError> {
         let mut all = Vec::with_capacity(steps.len());
         for step in steps {
@@ -68,31 +69,32 @@ impl Stream {
             });
         }
         self.context().bind()?;
-        // SAFETY: as many parameters as are said; each names four bytes of memory that lives.
+        // SAFETY: the count matches the array; each parameter refers to four bytes of live memory.
         let result = unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), all.len() as u32, all.as_mut_ptr(), 0) };
         self.context().check(result, "cuStreamBatchMemOp")
     }
 
-    /// Writes a word once everything before it is done and visible, also to other GPUs. The word may be a peer's.
+    /// Writes a word after all previous work is complete and visible, also to other GPUs. The word may be in a peer's
+    /// memory.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing call.
+    /// A part of less than four bytes, or a failing driver call.
     pub fn write_word(&self, at: Part<'_>, value: u32) -> Result<(), CudaError> {
         word(at)?;
         self.context().bind()?;
-        // SAFETY: four bytes of memory that lives.
+        // SAFETY: four bytes of live memory.
         let result = unsafe { sys::cuStreamWriteValue32_v2(self.raw(), at.address().0, value, 0) };
         self.context().check(result, "cuStreamWriteValue32")
     }
 
-    /// What follows waits until the word is what `until` says.
+    /// Makes subsequent work wait until the word satisfies `until`.
     ///
     /// # Errors
-    /// A part of less than four bytes, or a failing call.
+    /// A part of less than four bytes, or a failing driver call.
     pub fn wait_word(&self, at: Part<'_>, value: u32, until: Until) -> Result<(), CudaError> {
         word(at)?;
         self.context().bind()?;
-        // SAFETY: four bytes of memory that lives.
+        // SAFETY: four bytes of live memory.
         let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw(), at.address().0, value, until.flags()) };
         self.context().check(result, "cuStreamWaitValue32")
     }

@@ -1,4 +1,4 @@
-//! A host thread for each GPU, all doing the same part of some work, meeting where they must.
+//! Team of host threads, one per GPU, that run the same work and synchronize at barriers.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use super::error::CudaError;
 use super::gate::Gate;
 use super::watchdog::Watchdog;
 
-/// One thread of a team.
+/// A thread of a team.
 #[derive(Debug)]
 pub struct Member<'a> {
-    /// Its number in the team: its rank.
+    /// Rank in the team.
     pub rank: usize,
-    /// How many there are.
+    /// Number of members.
     pub size: usize,
-    /// Its GPU; several members may share one.
+    /// Context of the member's GPU. Several members may share a GPU.
     pub context: &'a Arc<Context>,
-    /// How long anything may wait.
+    /// Time limit for every wait.
     pub watchdog: &'a Watchdog,
     place: Place<'a>,
 }
 
-/// Where members meet.
+/// Barrier of a team.
 enum Place<'a> {
-    /// Threads of one process.
+    /// Barrier between threads of one process.
     Gate(&'a Gate),
-    /// Somewhere else, in the words of whoever knows.
+    /// Barrier supplied by the caller, such as one between processes.
     Elsewhere(&'a dyn Fn() -> Result<(), CudaError>),
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Place<'_> {
 }
 
 impl<'a> Member<'a> {
-    /// One of a team whose members are processes: `meet` returns when all of them have called theirs.
+    /// Creates a member of a team of processes. `meet` must return when all members have called it.
     pub fn apart(
         rank: usize,
         size: usize,
@@ -50,10 +50,10 @@ impl<'a> Member<'a> {
         Self { rank, size, context, watchdog, place: Place::Elsewhere(meet) }
     }
 
-    /// Waits until all members are here. They leave within about a microsecond of each other where each has a core.
+    /// Waits until all members have arrived. They leave within about a microsecond of each other if each has a core.
     ///
     /// # Errors
-    /// Another member failed, the time is over, or Ctrl-C.
+    /// Another member failed, the time limit expired, or Ctrl-C.
     pub fn meet(&self) -> Result<(), CudaError> {
         match self.place {
             Place::Gate(gate) => gate.meet(self.watchdog, &format!("rank {}", self.rank)),
@@ -62,11 +62,11 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Runs `work` in a thread for each of `contexts`, which is current there, and returns what each made, by rank. Where
-/// one fails the others are let go at their next meeting, and the failure that began it is returned.
+/// Runs `work` in one thread per context, with that context current, and returns the results by rank. If a member
+/// fails, the others are released at their next barrier.
 ///
 /// # Errors
-/// The first failure that is not the consequence of another's, by rank.
+/// The first failure, by rank, that is not the consequence of another member's failure.
 pub fn run<T, E>(
     contexts: &[Arc<Context>],
     watchdog: &Watchdog,
@@ -92,7 +92,7 @@ where
             })
         };
         let threads: Vec<_> = contexts.iter().enumerate().map(start).collect();
-        // A thread that panicked has failed; what it said stands on standard error.
+        // A thread that panicked counts as failed; its message is on standard error.
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(CudaError::Abandoned.into()))).collect()
     });
     let mut consequence = None;
@@ -107,9 +107,9 @@ where
     consequence.map_or(Ok(made), Err)
 }
 
-/// Whether an error only says that another thread failed.
+/// Errors that may only be the consequence of another thread's failure.
 pub trait Consequence {
-    /// Whether it does.
+    /// Returns true if the error only reports that another thread failed.
     fn is_consequence(&self) -> bool;
 }
 
@@ -119,7 +119,7 @@ impl Consequence for CudaError {
     }
 }
 
-/// Breaks the gate when a member ends without success, by an error or a panic.
+/// Breaks the gate if a member ends without success, by an error or a panic.
 struct BreakOnExit<'a> {
     gate: &'a Gate,
 }
@@ -136,7 +136,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_broken_gate_lets_everyone_go() {
+    fn broken_gate_releases_waiters() {
         let gate = Gate::new(2);
         let watchdog = Watchdog::new(Duration::from_secs(60));
         let waiting = std::thread::scope(|scope| {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_opens_when_all_are_there_again_and_again() {
+    fn gate_is_reusable_and_opens_when_all_arrive() {
         let gate = Gate::new(3);
         let watchdog = Watchdog::new(Duration::from_secs(60));
         let passed = std::sync::atomic::AtomicUsize::new(0);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_nobody_else_reaches_ends_by_the_watchdog() {
+    fn incomplete_gate_ends_by_watchdog() {
         let gate = Gate::new(2);
         let error = gate.meet(&Watchdog::new(Duration::from_millis(1)), "rank 1").unwrap_err();
         assert!(error.to_string().contains("rank 1"), "{error}");

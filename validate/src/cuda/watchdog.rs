@@ -1,4 +1,5 @@
-//! Waiting with a limit: what does not end in time is an error that names who was waiting, and Ctrl-C ends it too.
+//! Waits with a time limit. A wait that exceeds it returns an error that names the waiting operations. Ctrl-C ends it
+//! too.
 
 use std::time::{Duration, Instant};
 
@@ -6,34 +7,34 @@ use super::error::CudaError;
 use super::interrupt;
 use super::stream::{Progress, Stream};
 
-/// How long a wait keeps a core busy before it sleeps between looks: longer than a collective of ordinary size takes.
+/// Duration of busy polling before a wait starts to sleep between polls; longer than an ordinary collective.
 const EAGER: Duration = Duration::from_millis(50);
-/// How long it sleeps between looks from then on.
+/// Poll interval after that.
 const NAP: Duration = Duration::from_micros(200);
 
-/// How long anything may wait.
+/// Time limit for every wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watchdog {
     limit: Duration,
 }
 
 impl Watchdog {
-    /// Each wait may take `limit`.
+    /// Creates a watchdog with the limit of a single wait.
     pub const fn new(limit: Duration) -> Self {
         Self { limit }
     }
 
-    /// Begins to wait for something other than streams; look at [`Clock::check`] now and then.
+    /// Starts a wait for something other than streams. The caller polls [`Clock::check`].
     pub fn start(&self) -> Clock {
         Clock { since: Instant::now(), limit: self.limit }
     }
 
-    /// Waits until all streams are done. Each comes with words that say what runs there, for the error. Where time runs
-    /// out, contexts of streams that hang are [abandoned](super::Context::abandon), or freeing what belongs to them
-    /// would wait forever.
+    /// Waits until all streams are done. Each stream comes with a description of its work, for the error. When the
+    /// limit expires, the contexts of hanging streams are [abandoned](super::Context::abandon), because freeing their
+    /// resources would block forever.
     ///
     /// # Errors
-    /// [`CudaError::Hang`], [`CudaError::Interrupted`], or what went wrong on a stream.
+    /// [`CudaError::Hang`], [`CudaError::Interrupted`], or a failure of the work of a stream.
     pub fn wait(&self, streams: &[(&Stream, &dyn Fn() -> String)]) -> Result<(), CudaError> {
         let clock = self.start();
         let mut left: Vec<_> = streams.iter().collect();
@@ -56,16 +57,16 @@ impl Watchdog {
         }
     }
 
-    /// Waits for one stream.
+    /// Waits for one stream. `what` describes its work.
     ///
     /// # Errors
-    /// As [`Watchdog::wait`].
+    /// Errors of [`Watchdog::wait`].
     pub fn wait_for(&self, stream: &Stream, what: &dyn Fn() -> String) -> Result<(), CudaError> {
         self.wait(&[(stream, what)])
     }
 }
 
-/// A wait that has begun.
+/// A wait in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     since: Instant,
@@ -73,10 +74,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Whether to go on waiting.
+    /// Returns an error if the wait must end.
     ///
     /// # Errors
-    /// [`CudaError::Hang`] with `waiting` when the time is over; [`CudaError::Interrupted`] after Ctrl-C.
+    /// [`CudaError::Hang`] with `waiting` when the limit has expired; [`CudaError::Interrupted`] after Ctrl-C.
     pub fn check(&self, waiting: impl FnOnce() -> Vec<String>) -> Result<(), CudaError> {
         if interrupt::requested() {
             return Err(CudaError::Interrupted);
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_that_is_over_names_who_waits() {
+    fn expired_limit_names_waiting_operations() {
         let clock = Watchdog::new(Duration::ZERO).start();
         let error = clock.check(|| vec!["rank 3, operation 7".to_owned()]).unwrap_err();
         assert!(error.to_string().contains("rank 3, operation 7"), "{error}");

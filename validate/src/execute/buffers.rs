@@ -1,4 +1,4 @@
-//! The caller's memory of every rank.
+//! The caller's buffers of every rank.
 
 use fabricast_sim::schedule::{BufferUse, Collective, Header};
 use fabricast_topologies::Bytes;
@@ -11,7 +11,8 @@ use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Stage};
 
-/// Input and output of every rank. In place both are the output. A clone is the same memory, which goes with the last of them.
+/// Input and output of every rank. In place, both are the output. A clone shares the memory, which is freed with the
+/// last clone.
 #[derive(Clone, Debug)]
 pub struct Buffers {
     inputs: Vec<Memory>,
@@ -19,12 +20,12 @@ pub struct Buffers {
     offset: Bytes,
 }
 
-/// Memory, by whom it was taken.
+/// Memory and its allocator.
 #[derive(Clone, Debug)]
 enum Memory {
-    /// By us.
+    /// Allocated by this crate.
     Own(Arc<DeviceMemory>),
-    /// By NCCL, for its windows.
+    /// Allocated by NCCL, for its symmetric windows.
     Window(Arc<WindowMemory>),
 }
 
@@ -44,7 +45,7 @@ impl Memory {
     }
 }
 
-/// The first byte of a rank's buffer, in the numbering of the call, and its bytes.
+/// First byte of a rank's buffer, in the byte numbering of the call, and its length.
 pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u64) {
     let call = &header.call;
     let (total, ranks) = (header.layout.bytes().0, u64::from(call.ranks.max(1)));
@@ -58,10 +59,11 @@ pub(super) fn extent(header: &Header, rank: u32, buffer: UserBuffer) -> (u64, u6
 }
 
 impl Buffers {
-    /// Memory for calls of so many bytes, beginning `offset` bytes after an aligned address.
+    /// Allocates memory for calls of up to `most` bytes, with buffers that begin `offset` bytes after an aligned
+    /// address.
     ///
     /// # Errors
-    /// Memory that runs out.
+    /// GPU memory is exhausted.
     pub fn new(stage: &Stage, most: Bytes, offset: Bytes) -> Result<Self, CudaError> {
         let all = || {
             let one = |rank| DeviceMemory::new(stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
@@ -72,17 +74,17 @@ impl Buffers {
         Ok(Self { inputs: all()?, outputs: all()?, offset })
     }
 
-    /// Memory that was taken elsewhere, of every rank: long enough for the calls and `offset`.
+    /// Wraps memory allocated elsewhere, for every rank. It must be large enough for the calls and `offset`.
     pub(super) fn lent(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
         let all =
             |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
         Self { inputs: all(inputs), outputs: all(outputs), offset }
     }
 
-    /// The same as memory that NCCL takes, for its windows.
+    /// Variant of [`Self::new`] with memory allocated by NCCL, for its symmetric windows.
     ///
     /// # Errors
-    /// A version of NCCL that takes none, or memory that runs out.
+    /// NCCL is too old for windows, or GPU memory is exhausted.
     pub fn for_windows(stage: &Stage, nccl: &Arc<Nccl>, most: Bytes, offset: Bytes) -> Result<Self, ExecuteError> {
         let all = || {
             let one = |rank| WindowMemory::new(nccl, stage.context_of(rank), Bytes(most.0 + offset.0 + 16));
@@ -93,13 +95,13 @@ impl Buffers {
         Ok(Self { inputs: all()?, outputs: all()?, offset })
     }
 
-    /// The same memory, with buffers beginning elsewhere: at most 16 bytes further on than these were made for.
+    /// Shares the memory with another offset: at most 16 bytes more than the memory was allocated for.
     #[must_use]
     pub fn beginning(&self, offset: Bytes) -> Self {
         Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
     }
 
-    /// A rank's memory that NCCL took: input and output.
+    /// Input and output of a rank, as far as NCCL allocated them.
     pub(super) fn windows(&self, rank: usize) -> Vec<&Arc<WindowMemory>> {
         [&self.inputs, &self.outputs]
             .into_iter()
@@ -110,14 +112,14 @@ impl Buffers {
             .collect()
     }
 
-    /// A rank's buffer: what of it belongs to a job.
+    /// The part of a rank's buffer that belongs to a job.
     pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<Part<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let (_, bytes) = extent(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(bytes))?)
     }
 
-    /// Some bytes of a rank's buffer, from a place in the numbering of the call.
+    /// `bytes` of a rank's buffer, starting at `at` in the byte numbering of the call.
     pub(super) fn within(
         &self,
         job: &Job,
@@ -131,12 +133,12 @@ impl Buffers {
         Ok(memories[rank].part(Bytes(self.offset.0 + at.0 - origin), bytes)?)
     }
 
-    /// Bytes of a rank's output.
+    /// The `size` bytes of a rank's output at offset `at`.
     pub(super) fn element(&self, rank: usize, at: u64, size: u64) -> Result<Part<'_>, ExecuteError> {
         Ok(self.outputs[rank].part(Bytes(self.offset.0 + at), Bytes(size))?)
     }
 
-    /// Where kernels find them; arenas are added by their owner.
+    /// Addresses for kernels. The arena addresses are set by the owner of the arenas.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
         let at = |memory: &Memory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };

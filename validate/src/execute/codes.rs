@@ -1,11 +1,11 @@
-//! Whole numbers in the element types: which are exact, and their bits.
+//! Whole numbers in the element types: the exactly representable range, and their bits.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-/// Largest number up to which every whole number is exact; more than 2,048 are never used.
+/// Largest number up to which every whole number is exact, limited to 2,048.
 fn exact_to(dtype: DataType) -> u32 {
     match dtype {
-        // Significands of 3 and 4 bits, the leading one included.
+        // Significands of 3 and 4 bits, the implicit leading bit included.
         DataType::F8e5m2 => 8,
         DataType::F8e4m3 => 16,
         DataType::I8 => 127,
@@ -15,29 +15,30 @@ fn exact_to(dtype: DataType) -> u32 {
     }
 }
 
-/// Which numbers the ranks bring, such that every reduction is exact in any order.
+/// Numbers in the inputs of ranks, chosen such that every reduction is exact in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// Ranks that bring more than the neutral number.
+    /// Number of ranks whose inputs differ from the neutral element.
     pub active: u32,
-    /// How many different numbers.
+    /// Number of different values.
     pub range: u32,
     /// The largest result.
     pub largest: u32,
 }
 
 impl Numbers {
-    /// For a reduction over some ranks.
+    /// Chooses the numbers for a reduction over `ranks` ranks.
     pub fn of(dtype: DataType, op: ReduceOp, ranks: u32) -> Self {
         let most = exact_to(dtype);
         match op {
             ReduceOp::Sum => {
                 let active = ranks.min(most);
-                // Few enough that all together stay exact; some variety even where only the copies matter.
+                // The range is small enough for an exact sum, but has at least two values, so that copies are checked
+                // too.
                 let range = most / active.max(1) + 1;
                 Self { active, range, largest: active * (range - 1) }
             }
-            // Ones and twos: powers of two are exact as far as exponents go, and integers do not wrap.
+            // Ones and twos: powers of two are exact within the exponent range, and integers do not overflow.
             ReduceOp::Prod => {
                 let active = ranks.min(most.ilog2());
                 Self { active, range: 2, largest: 1 << active }
@@ -47,7 +48,7 @@ impl Numbers {
     }
 }
 
-/// The bits of a whole number that the type holds exactly.
+/// Bits of a whole number that the data type represents exactly.
 pub(super) fn code(dtype: DataType, number: u32) -> u64 {
     match dtype {
         DataType::F32 => u64::from((number as f32).to_bits()),
@@ -62,7 +63,7 @@ pub(super) fn code(dtype: DataType, number: u32) -> u64 {
     }
 }
 
-/// A float of so many bits of exponent and fraction, the exponent's bias being the usual one.
+/// Bits of a float with the given numbers of exponent and fraction bits and the standard exponent bias.
 fn float(number: u32, exponent: u32, fraction: u32) -> u64 {
     if number == 0 {
         return 0;
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_those_of_the_formats() {
+    fn codes_match_known_bit_patterns() {
         assert_eq!(code(DataType::F16, 1), 0x3c00);
         assert_eq!(code(DataType::F16, 2047), 0x67ff);
         assert_eq!(code(DataType::Bf16, 3), 0x4040);
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_result_is_exact() {
+    fn every_reduction_result_is_exact() {
         for dtype in [DataType::F8e5m2, DataType::F8e4m3, DataType::I8, DataType::Bf16, DataType::F16, DataType::F32] {
             for ranks in 1..65 {
                 let sum = Numbers::of(dtype, ReduceOp::Sum, ranks);

@@ -1,5 +1,5 @@
-//! What buffers are filled with, and whether results are right: fresh small whole numbers for every check, poison where
-//! results must come.
+//! Contents of buffers and checks of results. Every check uses new small whole numbers, and outputs are filled with a
+//! poison value first.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
-/// Words of [`Contents::wrong`] on the GPU, as in contents.cu.
+/// Number of 64-bit words of [`Contents::wrong`] on the GPU, as in contents.cu.
 const WORDS: usize = 7;
 
-/// A byte that no small number begins with, in any type.
+/// Fill byte that is not the first byte of a small number in any data type.
 const POISON: u8 = 0xab;
 
-/// Fills and checks a job's buffers of the ranks on one GPU.
+/// Fills and checks the buffers of the ranks on one GPU.
 #[derive(Debug)]
 pub struct Contents<'a> {
     job: &'a Job,
@@ -33,43 +33,43 @@ pub struct Contents<'a> {
     numbers: Numbers,
 }
 
-/// What comparisons found wrong.
+/// Errors found by comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// The first wrong element of any comparison, in the numbering of the call.
+    /// Lowest index of a wrong element in any comparison, in the numbering of the call.
     pub first: u64,
-    /// How many were wrong in all.
+    /// Total number of wrong elements.
     pub count: u64,
-    /// The one that was met first.
+    /// A wrong element of the first comparison that failed.
     pub met: Met,
 }
 
-/// A wrong element of the first comparison that found one.
+/// A wrong element of the first comparison that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Met {
-    /// Which, in the numbering of the call.
+    /// Index, in the numbering of the call.
     pub index: u64,
-    /// Its bits.
+    /// Bits of the element.
     pub found: u64,
-    /// What they should be.
+    /// Expected bits.
     pub expected: u64,
-    /// Of the contents that were compared with.
+    /// Seed of the contents that were compared.
     pub seed: u64,
 }
 
-/// A part of a result: where it is, and whose input it is.
+/// A part of a result: its position and the input that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Expected {
     /// First element, in the numbering of the call.
     at: u64,
     count: u64,
-    /// `None`: all ranks' inputs, reduced.
+    /// Rank of the input. `None` for the reduction of all inputs.
     source: Option<u32>,
-    /// First element of the source.
+    /// First element in the input.
     first: u64,
 }
 
-/// What a rank must get.
+/// Expected result of a rank.
 fn expected(job: &Job, rank: u32) -> Vec<Expected> {
     let call = &job.header.call;
     let size = job.dtype.size().0;
@@ -112,7 +112,7 @@ fn pairs(job: &Job) -> impl Iterator<Item = (u64, u32, u32, u64)> {
     })
 }
 
-/// What a rank brings: first element and how many.
+/// Input of a rank: first element and number of elements.
 fn brought(job: &Job, rank: u32) -> (u64, u64) {
     let call = &job.header.call;
     let total = job.header.layout.bytes().0 / job.dtype.size().0;
@@ -126,10 +126,10 @@ fn brought(job: &Job, rank: u32) -> (u64, u64) {
 }
 
 impl<'a> Contents<'a> {
-    /// For the ranks on a GPU.
+    /// Creates the contents for the ranks on a GPU.
     ///
     /// # Errors
-    /// No compiler, or a failing call.
+    /// NVRTC is missing, or a failing driver call.
     pub fn new(
         context: &Arc<Context>,
         stream: &Stream,
@@ -170,7 +170,7 @@ impl<'a> Contents<'a> {
         rule
     }
 
-    /// Fills a rank's input and poisons where its result goes.
+    /// Fills a rank's input, and fills its output with the poison value.
     ///
     /// # Errors
     /// A failing call.
@@ -193,14 +193,14 @@ impl<'a> Contents<'a> {
             .bytes(&self.rule(seed))
             .pointer(self.codes.address())
             .u32(size as u32);
-        // SAFETY: the arguments are those of `fill`; `count` elements from there lie in the rank's input.
+        // SAFETY: the arguments are those of `fill`; `count` elements from this address lie in the rank's input.
         Ok(unsafe { self.fill.launch(stream, Launch::plain(264, 256), &arguments) }?)
     }
 
-    /// Compares a rank's result with what it must be, and waits.
+    /// Compares a rank's result with the expected one, and waits for the comparison.
     ///
     /// # Errors
-    /// [`ExecuteError::Wrong`], or a failing call.
+    /// [`ExecuteError::Wrong`], or a failing driver call.
     pub fn check(&self, rank: usize, seed: u64, stream: &Stream) -> Result<(), ExecuteError> {
         let Self { job, buffers, .. } = *self;
         self.forget(stream)?;
@@ -220,7 +220,7 @@ impl<'a> Contents<'a> {
         Err(ExecuteError::Wrong { rank, index, count, found, expected: code(job.dtype, number), number })
     }
 
-    /// Forgets what was found wrong.
+    /// Clears the recorded errors.
     ///
     /// # Errors
     /// A failing call.
@@ -231,7 +231,8 @@ impl<'a> Contents<'a> {
         Ok(stream.upload(self.wrong.all(), &clean)?)
     }
 
-    /// Compares a rank's result with what it must be, and keeps what is wrong until it is asked for.
+    /// Enqueues a comparison of a rank's result with the expected one. Errors are recorded on the GPU until they are
+    /// read.
     ///
     /// # Errors
     /// A failing call.
@@ -252,13 +253,13 @@ impl<'a> Contents<'a> {
                 .pointer(self.codes.address())
                 .u32(size as u32)
                 .pointer(self.wrong.address());
-            // SAFETY: the arguments are those of `check`; `count` elements from there lie in the rank's output.
+            // SAFETY: the arguments are those of `check`; `count` elements from this address lie in the rank's output.
             unsafe { self.check.launch(stream, Launch::plain(264, 256), &arguments) }?;
         }
         Ok(())
     }
 
-    /// Waits, and says what comparisons found wrong since it forgot.
+    /// Waits, and returns the errors recorded since the last [`Self::forget`].
     ///
     /// # Errors
     /// A failing call.
@@ -271,7 +272,7 @@ impl<'a> Contents<'a> {
         Ok((count > 0).then_some(Noted { first, count, met }))
     }
 
-    /// As in contents.cu.
+    /// Expected number of an element, computed as in contents.cu.
     fn number(&self, job: &Job, seed: u64, source: Option<u32>, index: u64) -> u32 {
         let one = |rank: u32| {
             let mut x = seed

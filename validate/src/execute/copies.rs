@@ -1,11 +1,12 @@
-//! Copy engines: peer copies on streams of each GPU, and words that streams write and wait for.
+//! Executor for copy engines: peer copies on streams of each GPU, synchronized by memory words that streams write and
+//! wait for.
 //!
-//! A call forks into a *lane* for each other rank that a rank sends to or takes from, and one for what it copies for itself, so that
-//! all links work at once. A lane tells its peer that this rank has come, waits until the peer has, copies, tells that it is done, and
-//! waits until the peer is; then the lanes join. Words are set by their sender and cleared by their receiver, so that a captured graph
-//! can be launched again: a sender sets a word again only after its receiver has come to the next call, which is after it cleared it.
-//! No lane waits for another, and calls follow each other, so streams that share a queue of the hardware do not hold each other up
-//! for ever.
+//! A call forks into one *lane* per peer that a rank sends to or receives from, and one for its local copies, so that
+//! all links are used concurrently. A lane signals its peer that this rank has entered, waits for the peer to enter,
+//! copies, signals that it is done, and waits for the peer to finish. Then the lanes join. Each word is set by the
+//! sender of the signal and cleared by its receiver, so that a captured graph can be launched repeatedly: a word is set
+//! again only after its receiver has entered the next call, which is after it cleared the word. Lanes do not wait for
+//! each other, and calls run one after the other, so streams that share a hardware queue cannot deadlock.
 
 use fabricast_topologies::Bytes;
 
@@ -14,7 +15,7 @@ use crate::kernel::{Copied, Devices, Kernel, UserBuffer};
 
 use super::{Buffers, ExecuteError, Executor, Job, Stage};
 
-/// Copies of every rank, and its words.
+/// Copies of every rank, and the words for synchronization.
 #[derive(Debug)]
 pub struct Copies<'a> {
     stage: &'a Stage,
@@ -22,33 +23,33 @@ pub struct Copies<'a> {
     job: &'a Job,
     copies: Vec<Copied>,
     members: Vec<Streams>,
-    /// Of every rank: a word for each other that has come, then one for each that is done.
+    /// Per rank: one word for the entry of each other rank, then one for the completion of each.
     words: Vec<DeviceMemory>,
 }
 
-/// A rank's streams besides the one that it is called on.
+/// Streams of a rank, in addition to the caller's stream.
 #[derive(Debug)]
 struct Streams {
-    /// Reached when a call begins.
+    /// Recorded at the start of a call.
     begun: Event,
     lanes: Vec<Lane>,
 }
 
-/// A stream for what a rank has to do with another, or for itself.
+/// Stream for the copies between a rank and a peer, or within the rank.
 #[derive(Debug)]
 struct Lane {
-    /// The other rank; itself where it copies for itself.
+    /// The other rank, or the rank itself for local copies.
     peer: usize,
     stream: Stream,
-    /// Reached when its part of a call is done.
+    /// Recorded when the lane's part of a call is complete.
     done: Event,
 }
 
 impl<'a> Copies<'a> {
-    /// Takes the copies of a schedule.
+    /// Creates the executor from the copies of a schedule.
     ///
     /// # Errors
-    /// A schedule that reduces, or passes on what arrived.
+    /// The schedule reduces, or forwards received data.
     pub fn new(stage: &'a Stage, buffers: &'a Buffers, job: &'a Job, kernel: &Kernel) -> Result<Self, ExecuteError> {
         let unsupported = |reason: &str| ExecuteError::Unsupported { executor: "copies", reason: reason.to_owned() };
         if stage.devices() == Devices::Shared {
@@ -73,7 +74,7 @@ impl<'a> Copies<'a> {
         Ok(Self { stage, buffers, job, copies, members, words })
     }
 
-    /// The word at a rank that another one sets.
+    /// The word at rank `at` that rank `of` sets.
     fn word(&self, at: usize, of: usize, kind: Kind) -> Result<Part<'_>, ExecuteError> {
         let ranks = self.stage.ranks() as usize;
         let number = match kind {
@@ -87,7 +88,7 @@ impl<'a> Copies<'a> {
         self.copies.iter().any(|copy| (copy.from as usize, copy.to as usize) == (from, to))
     }
 
-    /// A lane's part of a call.
+    /// Enqueues a lane's part of a call.
     fn enqueue_lane(&self, member: usize, Lane { peer, stream, .. }: &Lane) -> Result<(), ExecuteError> {
         let peer = *peer;
         let (sends, takes) = (self.has(member, peer), self.has(peer, member));
@@ -103,7 +104,7 @@ impl<'a> Copies<'a> {
             }
             if steps.is_empty() { Ok(()) } else { Ok::<_, ExecuteError>(stream.word_steps(&steps)?) }
         };
-        // Who takes says that it has come; who sends waits for that.
+        // A receiver signals its entry, and its sender waits for it.
         told_and_heard(Kind::Come, takes && !is_own, sends && !is_own)?;
         let (me, to) = (member as u32, peer as u32);
         for copy in self.copies.iter().filter(|copy| copy.from == me && copy.to == to && copy.bytes.0 > 0) {
@@ -115,7 +116,7 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Whom a rank sends to or takes from; itself, where it copies for itself.
+/// Peers that a rank sends to or receives from, including the rank itself if it copies locally.
 fn peers(copies: &[Copied], member: u32) -> Vec<usize> {
     let of_copy = |copy: &Copied| match (copy.from == member, copy.to == member) {
         (true, _) => Some(copy.to as usize),
@@ -128,7 +129,7 @@ fn peers(copies: &[Copied], member: u32) -> Vec<usize> {
     peers
 }
 
-/// Neighbours from one rank to another as one copy: what channels divide, engines need not.
+/// Merges adjacent copies between the same two ranks, which the schedule divides among channels.
 fn joined(mut copies: Vec<Copied>) -> Vec<Copied> {
     copies.sort_unstable_by_key(|copy| (copy.from, copy.to, copy.source.0));
     let mut all: Vec<Copied> = Vec::new();
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_one_copy() {
+    fn adjacent_copies_are_merged() {
         let copy = |from, source, to, target, bytes| Copied {
             from,
             source: Bytes(source),

@@ -1,10 +1,11 @@
-//! Few cases that contain every pair: of any two factors, each level of one with each of the other, where both may meet.
+//! Pairwise covering arrays: small sets of cases that contain every pair of levels of any two factors that constraints
+//! permit.
 
-/// Tries to complete a case, of which the best is taken.
+/// Number of random candidates per case, of which the best is used.
 const TRIES: u64 = 60;
 
-/// Cases (a level of each factor) in which every pair of levels of two factors occurs that any allowed case has. Greedy, the
-/// same for the same factors. `levels` says how many each factor has.
+/// Returns cases (one level per factor) that together contain every pair of levels of two factors that occurs in any
+/// allowed case. Greedy and deterministic. `levels`: number of levels of each factor.
 #[must_use]
 pub fn covering(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<Vec<usize>> {
     let mut open: Vec<(usize, usize, usize, usize)> = Vec::new();
@@ -43,7 +44,7 @@ pub fn covering(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<
                 open.retain(|pair| !has(&case, pair));
                 cases.push(case);
             }
-            // No case has both.
+            // No allowed case contains the pair.
             None => open.retain(|pair| *pair != (a, x, b, y)),
         }
     }
@@ -64,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_allowed_pair_occurs_and_nothing_else() {
+    fn every_allowed_pair_and_no_other_is_covered() {
         let levels = [5, 4, 3, 2];
-        // The first level of the first factor goes with the first of the second alone.
+        // The first level of the first factor occurs only with the first level of the second.
         let is_allowed = |case: &[usize]| case[0] != 0 || case[1] == 0;
         let cases = covering(&levels, &is_allowed);
         assert!(cases.iter().all(|case| is_allowed(case)));

@@ -1,4 +1,4 @@
-//! Kernels made from the schedule.
+//! Executor for kernels generated from a schedule.
 
 use std::time::Duration;
 
@@ -11,34 +11,35 @@ use crate::kernel::{Devices, GridShape, Kernel, Watch};
 
 use super::{Buffers, ExecuteError, Executor, Job, Stage};
 
-/// What is asked of a kernel beyond its schedule.
+/// Options of a kernel beyond its schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Blocks, threads and words; what measured best if left out.
+    /// Numbers of blocks, threads and words. `None` for the shape that is fastest by measurement.
     pub shape: Option<GridShape>,
-    /// Whether a call may be launched while the one before it ends.
+    /// Overlap of consecutive calls.
     pub calls: Calls,
-    /// How long a block waits before it gives up.
+    /// Time limit of a wait of a thread block.
     pub patience: Duration,
 }
 
-/// How calls on a stream follow each other.
+/// Order of consecutive calls on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// The next is launched while one runs, and begins when that is done; where the GPU can (compute capability 9.0).
+    /// The next call is launched while the previous one runs, and begins when that one is complete. Requires compute
+    /// capability 9.0; otherwise as [`Self::Apart`].
     Overlap,
-    /// Each is launched when the one before it is done.
+    /// Each call is launched after the previous one is complete.
     Apart,
 }
 
-/// A kernel, loaded on every GPU of a stage, with all that it needs.
+/// A kernel loaded on every GPU of a run, with the memory that it needs.
 #[derive(Debug)]
 pub struct Generated {
     kernel: Kernel,
     shape: GridShape,
     members: Vec<Loaded>,
     records: Vec<HostMemory>,
-    /// Kept for the kernels.
+    /// Keeps the memory of the kernels allocated.
     _memory: Vec<DeviceMemory>,
     _buffers: Buffers,
 }
@@ -50,17 +51,18 @@ struct Loaded {
     arguments: Arguments,
 }
 
-/// Options of the compiler.
+/// Compiler options.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
-/// Blocks of a rank at most, where ranks have their own GPUs: one a multiprocessor, some left for others.
+/// Largest number of blocks per rank if ranks have their own GPUs: one per multiprocessor, with some left for other
+/// kernels.
 const MOST_BLOCKS: u32 = 128;
 
 impl Generated {
-    /// Compiles what [`Generated::new`] will need, so that it finds it in the cache.
+    /// Compiles the code that [`Generated::new`] needs into the cache.
     ///
     /// # Errors
-    /// [`ExecuteError`]: it does not compile.
+    /// [`ExecuteError`] if the kernel does not compile.
     pub fn compile_ahead(
         stage: &Stage,
         buffers: &Buffers,
@@ -77,10 +79,10 @@ impl Generated {
         Ok(())
     }
 
-    /// Compiles a kernel and takes its memory.
+    /// Compiles a kernel and allocates its memory.
     ///
     /// # Errors
-    /// [`ExecuteError`]: it does not compile, memory runs out, its blocks do not all run at once.
+    /// [`ExecuteError`] if the kernel does not compile, memory is exhausted, or its blocks cannot all be co-resident.
     pub fn new(
         stage: &Stage,
         buffers: &Buffers,
@@ -159,7 +161,7 @@ impl Generated {
         Ok(Self { kernel, shape, members, records, _memory: memory, _buffers: buffers.clone() })
     }
 
-    /// Blocks, threads and words.
+    /// Numbers of blocks, threads and words.
     #[must_use]
     pub fn shape(&self) -> GridShape {
         self.shape
@@ -171,7 +173,7 @@ impl Generated {
         &self.kernel
     }
 
-    /// Registers of a thread.
+    /// Registers per thread.
     ///
     /// # Errors
     /// A failing call.
@@ -180,7 +182,7 @@ impl Generated {
     }
 }
 
-/// Blocks of a rank, at most.
+/// Largest number of blocks per rank.
 fn most_blocks(stage: &Stage) -> Result<u32, CudaError> {
     let multiprocessors = stage.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
     Ok(match stage.devices() {
@@ -197,8 +199,9 @@ impl Executor for Generated {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let Loaded { function, launch, arguments } = &self.members[member];
-        // SAFETY: the arguments are those of the generated kernel, and `self` keeps all memory that they name. Freeing it waits for
-        // the streams of its own GPU; those of its peers are waited for by their members, before the executor goes.
+        // SAFETY: the arguments are those of the generated kernel, and `self` owns all memory that they refer to.
+        // Freeing it waits for the streams of its own GPU; members wait for the streams of peers before the executor is
+        // dropped.
         Ok(unsafe { function.launch(stream, *launch, arguments) }?)
     }
 

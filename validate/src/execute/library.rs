@@ -1,4 +1,5 @@
-//! NCCL: as it chooses by itself, with its buffers registered as symmetric windows, or made to choose.
+//! Executor for NCCL: with its own choice of algorithm, with buffers registered as symmetric windows, or with a forced
+//! choice.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,18 +12,19 @@ use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion, Op
 
 use super::{Buffers, ExecuteError, Executor, Job, Stage};
 
-/// What NCCL runs by.
+/// Choice of NCCL's algorithm.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice<'a> {
-    /// Its own choice.
+    /// NCCL's own choice.
     Own,
-    /// Its own choice, of these buffers' windows, which its symmetric kernels need (nccl-tests' `-R 2`).
+    /// NCCL's own choice with these buffers registered as windows, which its symmetric kernels need (nccl-tests' `-R
+    /// 2`).
     Windows(&'a Buffers),
-    /// An algorithm, a protocol, a number of channels.
+    /// A forced algorithm, protocol and number of channels.
     Forced(&'a Forced),
 }
 
-/// Communicators of all ranks.
+/// NCCL communicators of all ranks.
 #[derive(Debug)]
 pub struct Library {
     nccl: Arc<Nccl>,
@@ -30,9 +32,9 @@ pub struct Library {
 }
 
 impl Library {
-    /// Makes the communicators, without NVLink multicast whatever the choice is ([`crate::nccl::SHARED_HOST`]). What is forced is
-    /// read from the environment while they are made, which must have been [reserved](crate::nccl::reserve); communicators that other
-    /// threads make meanwhile are made after them.
+    /// Creates the communicators, always without NVLink multicast ([`crate::nccl::SHARED_HOST`]). Forced settings are
+    /// read from the environment during creation; the environment must have been [reserved](crate::nccl::reserve).
+    /// Communicators that other threads create at the same time wait for this creation.
     ///
     /// # Errors
     /// Ranks that share a GPU, an environment that was not reserved, or a failing call.
@@ -40,7 +42,7 @@ impl Library {
         if stage.devices() == Devices::Shared && stage.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
         }
-        // The number of channels is the communicator's own; its variables are read once in a process.
+        // The number of channels is set per communicator, because NCCL reads its variables once per process.
         let (forced, blocks) = match choice {
             Choice::Forced(forced) => (Forced { channels: None, ..forced.clone() }, forced.channels),
             Choice::Own | Choice::Windows(_) => (Forced::default(), None),
@@ -60,16 +62,16 @@ impl Library {
         Ok(Self { nccl: Arc::clone(nccl), communicators: made.into_iter().map(Mutex::new).collect() })
     }
 
-    /// Its version.
+    /// Version of NCCL.
     #[must_use]
     pub fn version(&self) -> NcclVersion {
         self.nccl.version()
     }
 
-    /// The executor of a job.
+    /// Creates the executor of a job.
     ///
     /// # Errors
-    /// A collective, or a way to call it, that NCCL has not.
+    /// NCCL does not support the collective, or its use in place.
     pub fn of<'a>(&'a self, buffers: &'a Buffers, job: &'a Job) -> Result<impl Executor + 'a, ExecuteError> {
         use Collective as C;
         match job.header.call.collective {
@@ -81,7 +83,7 @@ impl Library {
 }
 
 impl Drop for Library {
-    /// All ranks at once: giving up windows or a communicator may wait for the others.
+    /// Drops all ranks concurrently, because releasing windows or a communicator may wait for the other ranks.
     fn drop(&mut self) {
         std::thread::scope(|scope| {
             for communicator in self.communicators.drain(..) {
@@ -129,7 +131,8 @@ impl Executor for Call<'_> {
         let (root, me, peers) = (call.root.0 as usize, member, communicator.size());
         let nccl = &self.library.nccl;
         let of = |count| Operands { input, output, count, dtype: *dtype };
-        // SAFETY: the addresses are those of the job's buffers, as long as its header says, and outlive the stream's work.
+        // SAFETY: the addresses are those of the job's buffers, as long as its header states, and outlive the stream's
+        // work.
         unsafe {
             match call.collective {
                 Collective::AllReduce => communicator.collective(stream, Operation::AllReduce(*op), of(all)),

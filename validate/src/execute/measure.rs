@@ -1,8 +1,9 @@
-//! Whether results are right, and how long calls take: a host thread for each GPU, nccl-tests' way.
+//! Checks of results and measurement of call times with one host thread per GPU, as in nccl-tests.
 //!
-//! Calls are enqueued one after the other; the time of many, between events of each GPU's own stream, over their number is the
-//! time of one, and of the GPUs the slowest counts. That is taken several times, and the median told. From a CUDA graph the
-//! same calls are captured once and launched together. Single calls are timed from graphs of one call each.
+//! Calls are enqueued back to back. The time of a call is the time of many calls, between events on each GPU's own
+//! stream, divided by their number; the slowest GPU counts. The reported time is the median of several trials. For CUDA
+//! graphs, the same calls are captured once and launched as one graph. Single calls are timed from graphs of one call
+//! each.
 
 use std::ops::Range;
 
@@ -14,36 +15,37 @@ use crate::cuda::{Event, Graph, Member, Stream, Watchdog, team};
 use super::contents::{Met, Noted};
 use super::{Buffers, Contents, ExecuteError, Executor, Job, Stage};
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Calls before any is timed.
+    /// Warm-up calls.
     pub warm: u32,
-    /// Calls that are timed together.
+    /// Calls per trial.
     pub calls: u32,
-    /// How often.
+    /// Number of trials.
     pub trials: u32,
-    /// Single calls; 0: none.
+    /// Number of individually timed calls; 0 for none.
     pub singles: u32,
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// A call on a stream: the median of the trials.
+    /// Time of a call on a stream: the median of the trials.
     pub stream: Picos,
-    /// A call of a graph: the median of the trials.
+    /// Time of a call in a graph: the median of the trials.
     pub graph: Picos,
-    /// The trials from graphs, in order.
+    /// Times per call of the graph trials, in order.
     pub trials: Vec<Picos>,
-    /// Of single calls from graphs the time that 99 % stay below.
+    /// 99th percentile of single calls from graphs.
     pub p99: Option<Picos>,
 }
 
-/// Fills fresh, runs, compares, as often as asked, each time after `back_to_back` calls.
+/// Fills the buffers, runs calls and compares the results, once per entry of `rounds`: the number of back-to-back calls
+/// before the comparison.
 ///
 /// # Errors
-/// A wrong result, a hang, or a failing call.
+/// A wrong result, a hang, or a failing driver call.
 pub fn check(
     stage: &Stage,
     buffers: &Buffers,
@@ -59,7 +61,7 @@ pub fn check(
     .map(|_: Vec<()>| ())
 }
 
-/// What one member does of a [`check`]: its ranks' buffers, and its calls.
+/// One member's part of a [`check`]: the buffers of its ranks, and its calls.
 pub(super) fn check_one(
     member: &Member<'_>,
     ranks: Range<usize>,
@@ -78,13 +80,13 @@ pub(super) fn check_one(
         }
         wait(member, &stream, executor)?;
         member.meet()?;
-        // In place a second call would begin with the first one's result.
+        // In place, a second call would start from the first one's result.
         let calls = if job.in_place() { 1 } else { calls };
         for _ in 0..calls {
             executor.enqueue(member.rank, &stream)?;
         }
         wait(member, &stream, executor)?;
-        // Where another rank hangs this one's result is its consequence.
+        // If another rank hangs, a wrong result of this one is only the consequence.
         member.meet()?;
         for rank in ranks.clone() {
             contents.check(rank, seed, &stream)?;
@@ -94,11 +96,11 @@ pub(super) fn check_one(
     Ok(())
 }
 
-/// Runs so many calls one after the other, each with fresh contents that are filled in and compared on the GPU's stream: the
-/// host waits at the end only, and ranks are as far ahead of each other as they like.
+/// Runs `calls` calls back to back, each with new contents that are filled in and compared on the GPU's stream. The
+/// host waits only every 100 calls, so ranks may run ahead of each other.
 ///
 /// # Errors
-/// A wrong result, a hang, or a failing call.
+/// A wrong result, a hang, or a failing driver call.
 pub fn streak(
     stage: &Stage,
     buffers: &Buffers,
@@ -114,7 +116,7 @@ pub fn streak(
     .map(|_: Vec<()>| ())
 }
 
-/// What one member does of a [`streak`].
+/// One member's part of a [`streak`].
 pub(super) fn streak_one(
     member: &Member<'_>,
     ranks: Range<usize>,
@@ -124,7 +126,7 @@ pub(super) fn streak_one(
     calls: u32,
     seed: u64,
 ) -> Result<(), ExecuteError> {
-    /// Calls that are enqueued before the host looks whether all is well.
+    /// Number of calls enqueued between two waits of the host.
     const AT_ONCE: u32 = 100;
     let stream = Stream::new(member.context)?;
     let contents = Contents::new(member.context, &stream, job, buffers)?;
@@ -158,10 +160,10 @@ fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result
     if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::Lost(lost)) }
 }
 
-/// Takes times.
+/// Measures the times of calls.
 ///
 /// # Errors
-/// A hang, or a failing call.
+/// A hang, or a failing driver call.
 pub fn measure(
     stage: &Stage,
     executor: &dyn Executor,
@@ -172,7 +174,7 @@ pub fn measure(
 }
 
 impl Times {
-    /// Of every trial the slowest member's time counts.
+    /// Combines the measurements of all members: the slowest member determines each trial.
     pub(super) fn of(by_member: &[Raw]) -> Self {
         let slowest = |of: fn(&Raw) -> &Vec<Picos>| -> Vec<Picos> {
             let count = by_member.iter().map(|raw| of(raw).len()).min().unwrap_or(0);
@@ -188,7 +190,7 @@ impl Times {
     }
 }
 
-/// What one member measured.
+/// Measurements of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Raw {
     stream: Vec<Picos>,
@@ -202,7 +204,7 @@ fn quantile(mut values: Vec<Picos>, part: f64) -> Option<Picos> {
     values.get((last as f64 * part).round() as usize).copied()
 }
 
-/// What one member does of a [`measure`].
+/// One member's part of a [`measure`].
 #[expect(unsafe_code, reason = "captures graphs")]
 pub(super) fn measure_one(member: &Member<'_>, executor: &dyn Executor, effort: Effort) -> Result<Raw, ExecuteError> {
     let stream = Stream::new(member.context)?;

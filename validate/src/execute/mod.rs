@@ -1,16 +1,16 @@
-//! Schedules on GPUs: executors behind one trait, their results checked, their times taken.
+//! Execution of schedules on GPUs: executors behind one trait, checks of their results, and measurement of their times.
 //!
 //! ```text
-//! stage       which ranks run on which GPUs
+//! stage       assignment of ranks to GPUs
 //! buffers     the caller's memory of every rank
-//! generated   kernels made from the schedule          ┐
+//! generated   kernels generated from the schedule     ┐
 //! copies      copy engines and stream signals         ├ executors
 //! library     NCCL                                    │
-//! nvshmem     NVSHMEM, a process a GPU                ┘
-//! contents    numbers to fill buffers with, and whether what came out is right
+//! nvshmem     NVSHMEM, one process per GPU            ┘
+//! contents    contents of buffers, and checks of results
 //! codes       whole numbers in every element type
 //! measure     times
-//! covering    few cases with every pair
+//! covering    small test sets that cover every pair of factor levels
 //! ```
 
 mod buffers;
@@ -41,14 +41,14 @@ use crate::kernel::KernelError;
 use crate::nccl::NcclError;
 use crate::nvshmem::NvshmemError;
 
-/// What is executed: a call with its element type and reduction.
+/// A call to execute, with its element type and reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The schedule's header: the call, its layout.
+    /// Header of the schedule: the call and its layout.
     pub header: Header,
-    /// Type of the elements.
+    /// Data type of the elements.
     pub dtype: DataType,
-    /// The reduction.
+    /// Reduction operation.
     pub op: ReduceOp,
 }
 
@@ -59,83 +59,83 @@ impl Job {
 }
 
 impl std::fmt::Display for Job {
-    /// `all_reduce of 1 MiB`.
+    /// Text such as `all_reduce of 1 MiB`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.header.call.collective, self.header.layout.bytes())
     }
 }
 
-/// A way to run a job. It owns or borrows all memory that its calls reach as long as it lives, unchanged: graphs of them are launched
-/// later.
+/// An implementation of a job. It owns or borrows all memory that its calls access for its whole lifetime, unchanged,
+/// because captured graphs are launched later.
 pub trait Executor: Sync {
-    /// Enqueues a call's part of the ranks of one member of the stage's team on its stream. Calls of all members, made as
-    /// often, belong together. May be captured.
+    /// Enqueues the part of a call that the ranks of one member execute. The n-th calls of all members form one
+    /// collective call. May be captured in a graph.
     ///
     /// # Errors
     /// A failing call.
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError>;
 
-    /// What a member is in while it waits for its stream, in words: its rank and the call.
+    /// Description of the work that a member waits for: its rank and the call.
     fn waiting(&self, member: usize) -> String {
         format!("rank {member}")
     }
 
-    /// Who gave up waiting, in words; nobody if all is well.
+    /// Descriptions of the waits that timed out. Empty if there are none.
     fn lost(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Why something was not executed, or not rightly.
+/// Reasons why a job was not executed, or not correctly.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// The driver.
+    /// Error of the driver.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// There is no kernel.
+    /// No kernel can be generated.
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The kernel does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// NCCL.
+    /// Error of NCCL.
     #[error(transparent)]
     Nccl(#[from] NcclError),
-    /// NVSHMEM.
+    /// Error of NVSHMEM.
     #[error("nvshmem: {0}")]
     Nvshmem(NvshmemError),
-    /// This executor cannot run it.
+    /// The executor does not support the job.
     #[error("{executor} cannot run this: {reason}")]
     Unsupported {
-        /// The executor.
+        /// Name of the executor.
         executor: &'static str,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Fewer GPUs than ranks.
+    /// There are fewer GPUs than ranks.
     #[error("{ranks} ranks need as many GPUs, or share one; this machine has {gpus}")]
     TooFewGpus {
-        /// Ranks.
+        /// Number of ranks.
         ranks: u32,
-        /// GPUs.
+        /// Number of GPUs.
         gpus: usize,
     },
-    /// More blocks than run at once.
+    /// The thread blocks cannot all be co-resident.
     #[error("{blocks} thread blocks of {threads} threads wait for each other, and GPU {device} runs {most} at once")]
     TooManyBlocks {
-        /// Blocks wanted.
+        /// Requested blocks.
         blocks: u32,
-        /// Threads of each.
+        /// Threads per block.
         threads: u32,
-        /// The GPU.
+        /// Ordinal of the GPU.
         device: usize,
-        /// Blocks that it runs at once.
+        /// Largest number of co-resident blocks.
         most: u32,
     },
-    /// Blocks gave up waiting.
+    /// Thread blocks timed out while waiting.
     #[error("nothing came for too long: {}", .0.join("; "))]
     Lost(Vec<String>),
-    /// A result among many is wrong.
+    /// A result in a series of calls is wrong.
     #[error(
         "wrong results: of {calls} calls one after the other {count} elements of rank {rank}, first in call {call} element {index}: \
          found {found:#x}, expected {expected:#x}"
@@ -143,17 +143,17 @@ pub enum ExecuteError {
     WrongAmong {
         /// The rank.
         rank: usize,
-        /// Calls.
+        /// Number of calls.
         calls: u32,
         /// The first call with a wrong element, from 0.
         call: u32,
-        /// An element that is wrong there, in the numbering of the call.
+        /// Index of a wrong element of that call, in the numbering of the call.
         index: u64,
-        /// How many are wrong, in all calls.
+        /// Number of wrong elements in all calls.
         count: u64,
-        /// Its bits.
+        /// Bits of the element.
         found: u64,
-        /// What they should be.
+        /// Expected bits.
         expected: u64,
     },
     /// A result is wrong.
@@ -163,15 +163,15 @@ pub enum ExecuteError {
     Wrong {
         /// The rank.
         rank: usize,
-        /// The first wrong element, in the numbering of the call.
+        /// Index of the first wrong element, in the numbering of the call.
         index: u64,
-        /// How many are wrong.
+        /// Number of wrong elements.
         count: u64,
-        /// Its bits.
+        /// Bits of the element.
         found: u64,
-        /// What they should be.
+        /// Expected bits.
         expected: u64,
-        /// The number that these bits stand for.
+        /// The number that the expected bits represent.
         number: u32,
     },
 }
@@ -192,7 +192,7 @@ impl Consequence for ExecuteError {
     }
 }
 
-/// Bytes of a call cut to what its collective takes: whole elements, and equal blocks where it has blocks.
+/// Rounds the bytes of a call down to whole elements, and to equal blocks in collectives that have blocks.
 #[must_use]
 pub fn whole_bytes(
     collective: fabricast_sim::schedule::Collective,

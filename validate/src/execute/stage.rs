@@ -1,4 +1,4 @@
-//! Which ranks run where: a GPU each, or all on one.
+//! Assignment of ranks to GPUs: one GPU per rank, or all ranks on one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::kernel::Devices;
 
 use super::ExecuteError;
 
-/// The GPUs of a run, joined, and how ranks lie on them. A member of the team drives one GPU.
+/// The GPUs of a run, with peer access between them, and the ranks on them. Each member of the team drives one GPU.
 #[derive(Clone, Debug)]
 pub struct Stage {
     contexts: Vec<Arc<Context>>,
@@ -16,10 +16,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// As many GPUs as ranks, in order; all ranks on the first where `devices` says so.
+    /// Takes as many GPUs as ranks, in order, or only the first one, depending on `devices`.
     ///
     /// # Errors
-    /// Too few GPUs, no peer access, or a failing call.
+    /// Too few GPUs, no peer access, or a failing driver call.
     pub fn new(driver: Driver, ranks: u32, devices: Devices) -> Result<Self, ExecuteError> {
         let gpus = driver.device_count();
         let wanted = match devices {
@@ -39,13 +39,13 @@ impl Stage {
         &self.contexts
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Whether ranks share a GPU.
+    /// Assignment of ranks to GPUs: own or shared.
     #[must_use]
     pub fn devices(&self) -> Devices {
         if self.contexts.len() as u32 == self.ranks { Devices::Own } else { Devices::Shared }
@@ -60,7 +60,7 @@ impl Stage {
         }
     }
 
-    /// The context that a rank's memory lies in.
+    /// The context of a rank's memory.
     #[must_use]
     pub fn context_of(&self, rank: usize) -> &Arc<Context> {
         &self.contexts[rank.min(self.contexts.len() - 1)]

@@ -1,4 +1,4 @@
-//! The GPUs of this machine: what they are, how fast they and their links are, and whether that is as it should be.
+//! The GPUs of this machine: inventory, performance of GPUs and links, and diagnosis.
 
 pub mod bench;
 pub mod doctor;

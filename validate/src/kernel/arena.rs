@@ -1,54 +1,54 @@
-//! A rank's memory for messages and flags, and the numbers that a kernel takes.
+//! Layout of a rank's memory for messages and flags, and kernel parameters.
 //!
 //! ```text
-//! counters   calls so far, a word for every block: a graph that is replayed counts on by itself
+//! counters   number of calls so far, a word per block: a replayed graph continues the count
 //! ready      the last call that each rank is known to have entered
-//! ticks      the last flush of each rank, for every block
-//! slots      of calls of even numbers, then of odd ones
+//! ticks      the last flush of each rank, per block
+//! slots      for calls of even numbers, then for odd ones
 //! ```
 
 use super::body::Operand;
 use super::program::Place;
 use super::{Alignment, GridShape, Kernel, UserBuffer};
 
-/// Bytes of parameters that every driver takes (CUDA C Programming Guide, kernel parameters).
+/// Bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
 const MOST_PARAMETERS: u64 = 4096;
 
-/// Where things lie in a rank's arena.
+/// Layout of a rank's arena: byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arena {
     pub(super) ready: u64,
     pub(super) ticks: u64,
     pub(super) slots: u64,
     pub(super) slot_bytes: u64,
-    /// Bytes of it; zero at first.
+    /// Size in bytes. The arena must be zeroed before the first call.
     pub bytes: u64,
 }
 
-/// Memory of one rank, as every rank reaches it.
+/// Buffer addresses of one rank, valid on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Its input.
+    /// Input buffer.
     pub input: u64,
-    /// Its output.
+    /// Output buffer.
     pub output: u64,
-    /// Its arena.
+    /// Arena.
     pub arena: u64,
 }
 
-/// What a rank's kernel is told besides.
+/// Further parameters of a rank's kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// Records of waiting blocks, as the GPU reaches them: four words of 32 bits for every block of the rank.
+    /// Device address of the records of waiting blocks: four 32-bit words per block of the rank.
     pub records: u64,
-    /// Nanoseconds until a block gives up.
+    /// Time limit of a wait in nanoseconds.
     pub patience: u64,
-    /// Where the operands lie that are no parameters; unused where there are none.
+    /// Address of the operand table, if the operands are not kernel parameters; otherwise unused.
     pub table: u64,
 }
 
 impl Kernel {
-    /// A rank's arena.
+    /// Layout of a rank's arena.
     #[must_use]
     pub fn arena(&self, shape: GridShape) -> Arena {
         let (blocks, ranks) = (u64::from(self.blocks(shape)), u64::from(self.ranks()));
@@ -60,7 +60,7 @@ impl Kernel {
         Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
     }
 
-    /// Operands that travel as parameters; 0 where there are too many.
+    /// Number of operands passed as kernel parameters; 0 if they exceed the limit.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
         let fixed = u64::from(self.ranks()) + 13;
@@ -72,7 +72,7 @@ impl Kernel {
         u64::from(self.header.channels.max(1)) + operands as u64
     }
 
-    /// Whether the caller's chunks all begin on 16 bytes at such addresses.
+    /// Alignment of the caller's chunks: vectors if all begin at multiples of 16 bytes at these addresses.
     #[must_use]
     pub fn alignment(&self, addresses: &[Addresses]) -> Alignment {
         let ranks = addresses.len() as u32;
@@ -94,7 +94,7 @@ impl Kernel {
         base + self.cut.start(chunk) - self.extent(rank, buffer).0
     }
 
-    /// The operands of a rank: where each channel's rows begin and end, then the rows.
+    /// Operands of a rank: the begin and end of each channel's rows, then the rows.
     #[must_use]
     pub fn table(&self, rank: u32, shape: GridShape, addresses: &[Addresses]) -> Vec<u64> {
         let arena = self.arena(shape);
@@ -123,8 +123,8 @@ impl Kernel {
         table
     }
 
-    /// The parameters of a rank's kernel, as it reads them; and the table that `watch.table` must hold, where the operands are
-    /// no parameters.
+    /// Parameters of a rank's kernel, in the order in which it reads them. If the operands do not fit, also the table
+    /// that must be stored at `watch.table`.
     #[must_use]
     pub fn parameters(
         &self,
@@ -159,7 +159,7 @@ impl Kernel {
         (all, None)
     }
 
-    /// What operand `at` of a rank's table is waited for, in words.
+    /// Description of the wait for operand `at` of a rank's table.
     #[must_use]
     pub fn waiting_for(&self, rank: u32, at: u32) -> String {
         let mut before = u32::from(self.header.channels.max(1));
@@ -184,7 +184,7 @@ impl Kernel {
         format!("waits for rank {at} to enter")
     }
 
-    /// Entries of the tables that `watch.table` must hold; 0 where operands are parameters.
+    /// Number of entries of the table at `watch.table`; 0 if the operands are kernel parameters.
     #[must_use]
     pub fn table_entries(&self) -> u64 {
         let most = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Programs without ranks: lines of code, and the operands that they name by number. Ranks and rounds whose lines are the
-//! same share one piece of code; what differs is a row of a table.
+//! Programs without rank numbers: lines of code that refer to operands by index. Ranks and rounds with equal lines
+//! share one function; their differences are rows of a table.
 
 use rustc_hash::FxHashMap;
 
@@ -8,50 +8,51 @@ use super::moves::Moves;
 use super::program::{Instruction, Place, Program, Value};
 use super::{Carrier, KernelError};
 
-/// A line of code. Operands are numbered in the order in which lines name them.
+/// A line of code. Operands are indexed in the order in which lines use them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
-    /// Reads a chunk of the caller's: its address and its bytes.
+    /// Reads a chunk of the caller. Operands: address and bytes.
     Load { value: Value, operand: u32 },
-    /// Writes one, here or at a peer.
+    /// Writes a chunk of the caller, on this rank or a peer.
     Store { value: Value, operand: u32 },
-    /// Writes to a slot at a peer: its address, and how many words where messages differ much in size.
+    /// Writes to a slot of a peer. Operands: address and, if message sizes differ, number of words.
     Send { value: Value, operand: u32 },
-    /// Reads a slot: as `Send`.
+    /// Reads a slot. Operands as for `Send`.
     Take { value: Value, operand: u32 },
-    /// Combines.
+    /// Combines two values.
     Reduce { value: Value, left: Value, right: Value },
-    /// Nothing.
+    /// Creates a value without contents.
     Token { value: Value },
-    /// Tells `count` peers (an operand each) that everything so far has been written; the `flush`-th time.
+    /// Notifies `count` peers (one operand each) that all previous writes are complete. `flush`: index of the
+    /// notification.
     Flush { flush: u32, operand: u32, count: u32 },
-    /// Waits for `count` peers (an operand each: the rank, and which flush).
+    /// Waits for `count` peers (one operand each: the rank and its flush).
     Wait { operand: u32, count: u32 },
 }
 
-/// What a line's number stands for.
+/// Meaning of an operand index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// Where a chunk of a rank's begins.
+    /// Address of a chunk of a rank.
     User { rank: u32, place: Place },
     /// Bytes of the chunk.
     Bytes { place: Place },
-    /// The slot of a message.
+    /// Slot of a message.
     Slot { message: u32 },
     /// Words of a message.
     Words { message: u32 },
-    /// A rank that is told.
+    /// A rank to notify.
     Peer { rank: u32 },
-    /// A rank that is waited for, and its flush.
+    /// A rank to wait for, and its flush.
     Flushed { rank: u32, flush: u32 },
 }
 
-/// Lines and what their numbers stand for.
+/// Lines with the operands that they refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     pub(super) lines: Vec<Line>,
     pub(super) operands: Vec<Operand>,
-    /// Times that it tells peers.
+    /// Number of flushes.
     pub(super) flushes: u32,
 }
 
@@ -76,19 +77,19 @@ impl Body {
     }
 }
 
-/// Whether the messages of a round are about as long as each other.
+/// Similarity of message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
-    /// All are sent in the same number of words.
+    /// All messages are sent in the same number of words.
     Alike,
-    /// Each has a number of words of its own.
+    /// Each message has its own number of words.
     Differ,
 }
 
 /// The bodies of all ranks in a round.
 ///
 /// # Errors
-/// [`KernelError::Deadlock`] for messages that nobody sends.
+/// [`KernelError::Deadlock`] for a message that no rank sends.
 pub(super) fn bodies(
     moves: &Moves,
     programs: &[Program],
@@ -100,7 +101,7 @@ pub(super) fn bodies(
         let packets = |(rank, program): (usize, &Program)| packets(program, rank as u32, sizes);
         return Ok(programs.iter().enumerate().map(packets).collect());
     }
-    // The flush that follows each message, of all ranks, before anybody's waits are written.
+    // Index of the flush that follows each message, for all ranks, computed before any waits are generated.
     let mut flushed = FxHashMap::default();
     for program in programs {
         let (mut flush, mut pending) = (0, false);
@@ -125,7 +126,8 @@ pub(super) fn bodies(
         .collect()
 }
 
-/// Every packet tells of its own arrival: what is loaded first, everything that arrives together is looked for together.
+/// Body for carriers whose data carry arrival flags. Loads come first, and receives between two sends are polled
+/// together.
 fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
     let mut body = Body::default();
     for instruction in &program.instructions {
@@ -134,7 +136,7 @@ fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
             body.lines.push(Line::Load { value, operand });
         }
     }
-    // What was received since the last message sent stands before what was done with it.
+    // Receives since the last send are moved in front of the work on them.
     let mut takes_at = body.lines.len();
     for instruction in &program.instructions {
         match *instruction {
@@ -170,7 +172,7 @@ fn flags(
 ) -> Result<Body, KernelError> {
     let mut body = Body::default();
     let mut pending: Vec<u32> = Vec::new();
-    // Flushes of every rank that were waited for: one more than the last.
+    // Number of flushes of every rank that were already waited for.
     let mut seen: FxHashMap<u32, u32> = FxHashMap::default();
     let is_used = |value: Value| {
         program.instructions.iter().any(|other| match *other {
@@ -243,7 +245,7 @@ fn flush(body: &mut Body, pending: &mut Vec<u32>) {
     }
 }
 
-/// Waits for everything that is received before the next message is sent.
+/// Adds a wait for all messages that are received before the next send.
 fn wait(
     body: &mut Body,
     moves: &Moves,

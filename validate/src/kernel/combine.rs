@@ -1,24 +1,24 @@
-//! Kernels that are no schedule's own: reducing two buffers, and running the [steps](super::Steps) of any schedule one after
-//! the other by puts of NVSHMEM's device library. What differs between schedules is data; type and operation are compiled in.
+//! Kernels independent of a schedule: one reduces two buffers, the other runs the [steps](super::Steps) of any schedule
+//! in order, by puts of NVSHMEM's device library. Schedules are passed as data; type and operation are compiled in.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
 use super::text::{Constants, prelude};
 use super::{Alignment, KernelError, number_of_operation, number_of_type, reducible};
 
-/// Threads of a block.
+/// Threads per block.
 pub const COMBINE_THREADS: u32 = 512;
 
-/// Reduces two buffers into a third, which may be one of them.
+/// Kernel that reduces two buffers into a third, which may be one of them.
 const COMBINE: &str = include_str!("combine.cu");
 
-/// Before everything else: the headers of NVSHMEM's device library, for a compiler that has no others.
+/// Headers of NVSHMEM's device library, for a compiler without host headers. Precedes all other text.
 const NVSHMEM: &str = include_str!("nvshmem.cu");
 
-/// Runs steps.
+/// Kernel that runs steps.
 const STEPS: &str = include_str!("steps.cu");
 
-/// The text of a kernel `combine` that reduces two buffers.
+/// Source of a kernel `combine_buffers` that reduces two buffers.
 ///
 /// # Errors
 /// [`KernelError::NoSuchType`].
@@ -32,7 +32,7 @@ pub fn combine_text(
     Ok(prelude("two buffers reduced", &constants(dtype, op, alignment)) + COMBINE)
 }
 
-/// The text of a kernel `run_kernel` that runs steps with NVSHMEM's device library. It must be linked with that.
+/// Source of a kernel `run_kernel` that runs steps with NVSHMEM's device library. It must be linked with that library.
 ///
 /// # Errors
 /// [`KernelError::NoSuchType`].

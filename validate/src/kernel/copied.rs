@@ -1,26 +1,26 @@
-//! Schedules that are copies from inputs to outputs and nothing else, in one step: copy engines can run them.
+//! Schedules that consist only of copies from inputs to outputs, in one step. Copy engines can run them.
 
 use fabricast_topologies::Bytes;
 
 use super::cut::Cut;
 use super::moves::{Deed, Memory, Moves};
 
-/// A copy from one rank's input to an output. Places are bytes in the numbering of the call.
+/// A copy from one rank's input to an output. Offsets are in the byte numbering of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Whose input.
+    /// Rank that owns the input.
     pub from: u32,
-    /// Where it begins there.
+    /// Byte offset in the input.
     pub source: Bytes,
-    /// Whose output.
+    /// Rank that owns the output.
     pub to: u32,
-    /// Where it goes.
+    /// Byte offset in the output.
     pub target: Bytes,
-    /// How much.
+    /// Length.
     pub bytes: Bytes,
 }
 
-/// The copies of a schedule, if that is all.
+/// The copies of a schedule. `None` if it does anything else.
 pub(super) fn copied(moves: &Moves, cut: &Cut) -> Option<Vec<Copied>> {
     let mut sources = vec![None; moves.messages.len()];
     let mut written = rustc_hash::FxHashSet::default();

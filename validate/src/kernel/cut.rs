@@ -1,29 +1,30 @@
-//! Where chunks lie in memory: whole elements, and vectors of 16 bytes wherever the call allows it.
+//! Byte ranges of chunks: whole elements, aligned to vectors of 16 bytes where the call permits it.
 //!
-//! A schedule cuts the bytes of a call into exact fractions; memory has whole elements. Boundaries between chunks are rounded
-//! down to 16 bytes from the start of the block (of a rank, in collectives that have blocks; of the whole buffer otherwise), so
-//! that blocks are cut alike and chunks begin where vectors may. Boundaries of blocks are the caller's and are exact.
+//! A schedule divides the bytes of a call into exact fractions, but memory consists of whole elements. Chunk boundaries
+//! are rounded down to multiples of 16 bytes from the start of the block (a rank's block in collectives that have
+//! blocks, otherwise the whole buffer). All blocks are therefore divided alike, and chunks begin at vector boundaries.
+//! Block boundaries are set by the caller and are exact.
 
 use fabricast_sim::schedule::{Collective, Header};
 use fabricast_topologies::Bytes;
 
 use super::KernelError;
 
-/// Bytes of a vector; every element size divides it.
+/// Bytes of a vector, a multiple of every element size.
 const VECTOR: u64 = 16;
 
-/// The chunks of a call in memory.
+/// The byte ranges of the chunks of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Byte offset of each chunk, and the bytes of the call at the end.
+    /// Byte offset of each chunk, followed by the bytes of the call.
     starts: Vec<u64>,
 }
 
 impl Cut {
-    /// The chunks of a schedule whose elements have `element` bytes.
+    /// Computes the chunks of a schedule whose elements have `element` bytes.
     ///
     /// # Errors
-    /// [`KernelError::Uneven`] where blocks or buffers are not whole elements.
+    /// [`KernelError::Uneven`] if blocks or buffers are not whole elements.
     pub(super) fn new(header: &Header, element: Bytes) -> Result<Self, KernelError> {
         let (layout, ranks) = (&header.layout, u64::from(header.call.ranks.max(1)));
         let total = layout.bytes().0;
@@ -46,7 +47,7 @@ impl Cut {
             let part = |k: u32| u128::from(segment.bytes.0) * u128::from(k) / u128::from(segment.parts.max(1));
             exact.extend((0..segment.parts).map(|k| before + part(k) as u64));
             before += segment.bytes.0;
-            // Of an all_to_allv every segment is somebody's block.
+            // In an all_to_allv every segment is the block of a rank.
             if header.call.collective == Collective::AllToAllV {
                 if !segment.bytes.0.is_multiple_of(element.0.max(1)) {
                     return Err(KernelError::Uneven { bytes: segment.bytes, blocks: 1, element });
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_neighbours_and_end_with_the_call() {
+    fn chunks_are_contiguous_and_cover_the_call() {
         for (collective, bytes, ranks) in [
             (Collective::AllReduce, 1000, 8),
             (Collective::AllReduce, 4, 8),
@@ -105,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_alike() {
+    fn all_blocks_have_equal_chunks() {
         let cut = cut(Collective::AllGather, 8 * 116, 8, 4).unwrap();
         let lens: Vec<u64> = (0..24).map(|chunk| cut.len(chunk)).collect();
         assert!(lens.chunks(3).all(|block| block == &lens[..3] && block.iter().sum::<u64>() == 116), "{lens:?}");
     }
 
     #[test]
-    fn blocks_are_whole_elements() {
+    fn blocks_must_be_whole_elements() {
         assert!(matches!(cut(Collective::AllGather, 8 * 6, 8, 4), Err(KernelError::Uneven { blocks: 8, .. })));
     }
 }

@@ -1,40 +1,40 @@
-//! How the messages of a round travel, and what must be told beyond them.
+//! Placement of the messages of a round, and the notifications that are needed in addition.
 //!
-//! A message goes to a slot of its own at the receiver. Carried by **flags** it may go straight to where the receiver would
-//! store it, if nothing that the receiver still reads lies there. That, and who has entered the call, follows from what every
-//! rank knows of every other (vector clocks over the messages).
+//! Each message has its own slot at the receiver. With **flags** as carrier, it may be written directly to its
+//! destination if the receiver no longer reads that memory. Vector clocks over the messages determine this, and which
+//! ranks are known to have entered the call.
 //!
-//! **Why two sets of slots are enough.** Slots are used by calls in turn, so call k + 2 writes where call k read. Rank A may
-//! write to rank P in call k + 2 only after P has left call k. Suppose A, before it left call k + 1, learned (by whatever
-//! chain of messages) that P had entered call k + 1. Kernels of a rank run one after the other, so P had left call k. Where the
-//! messages of a call do not teach A that, P tells it by a flag as it enters, and A looks at the flag before it leaves
-//! ([`Exchange::close`]). Writing into the caller's own output needs more: P must have entered this very call; where messages
-//! do not tell, A looks at the same flag before it begins ([`Exchange::enter`]).
+//! **Why two sets of slots suffice.** Calls alternate between the two sets, so call k + 2 writes where call k read.
+//! Rank A may write to rank P in call k + 2 only after P has left call k. Suppose A learned, by any chain of messages
+//! and before it left call k + 1, that P had entered call k + 1. Kernels of a rank run one after the other, so P had
+//! left call k. If the messages of a call do not imply this, P notifies A by a flag on entry, and A checks the flag
+//! before it leaves ([`Exchange::close`]). Writing into the caller's own output requires more: P must have entered this
+//! very call. If messages do not imply it, A checks the same flag before it begins ([`Exchange::enter`]).
 
 use super::moves::Moves;
 use super::program::{Instruction, Place, Program};
 use super::{Carrier, KernelError};
 
-/// How the messages of a round travel.
+/// Placement and notifications of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// Of every message of the schedule that is stored where it arrives: where.
+    /// Destination of every message of the schedule that is written directly; `None` for a slot.
     pub(super) direct: Vec<Option<Place>>,
-    /// Ranks that a rank must have seen enter before it begins; a bit each.
+    /// Ranks that must have entered before a rank begins, a bit each.
     pub(super) enter: Vec<u64>,
-    /// Ranks that a rank sends to, without having learned at the end that they entered.
+    /// Ranks that a rank sends to without learning from messages that they entered.
     pub(super) close: Vec<u64>,
-    /// Ranks of which a rank learned by messages alone that they entered.
+    /// Ranks known from messages to have entered.
     pub(super) learned: Vec<u64>,
 }
 
-/// The most ranks: sets of them are one word.
+/// Largest number of ranks: a set of ranks is one 64-bit word.
 pub(super) const MOST_RANKS: u32 = 64;
 
-/// Works out a round, and takes out the stores of what is stored as it arrives.
+/// Analyses a round, and removes the stores of messages that are written directly.
 ///
 /// # Errors
-/// [`KernelError::Deadlock`]; a proved schedule has none.
+/// [`KernelError::Deadlock`], which a verified schedule never causes.
 pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier) -> Result<Exchange, KernelError> {
     let ranks = programs.len();
     let mut found = Exchange {
@@ -43,7 +43,7 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
         close: vec![0; ranks],
         learned: vec![0; ranks],
     };
-    // Instructions of each rank that each rank knows to be done, and what it knew when it sent each message.
+    // Instructions of each rank that each rank knows to be complete, and this knowledge at the time of each send.
     let mut known = vec![vec![0u32; ranks]; ranks];
     let mut sent: Vec<Option<Vec<u32>>> = vec![None; moves.messages.len()];
     let mut next = vec![0usize; ranks];
@@ -90,7 +90,7 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
     Ok(found)
 }
 
-/// Finds the messages to a rank that may go where it would store them.
+/// Finds the messages to a rank that may be written directly to their destination.
 fn store_on_arrival(
     moves: &Moves,
     program: &mut Program,

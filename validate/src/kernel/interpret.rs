@@ -1,7 +1,8 @@
-//! Runs the lines of a kernel on the CPU, in any order that its waiting allows: every block a step at a time, picked at random;
-//! what is written to a peer arrives at any later time, in any order, unless a flush or the end of the kernel says otherwise;
-//! ranks go into the next call while others are still in the one before. A chunk has an element for each of a few tiles, which a
-//! block takes through its phases one by one or several together, in the order in which the text has them.
+//! Interpreter that runs the lines of a kernel on the CPU in random order, as far as its waits permit. A randomly
+//! picked block runs one step at a time. A write to a peer arrives at any later time, in any order, but not after a
+//! flush or the end of the kernel. Ranks may enter the next call while others are in the previous one. A chunk has one
+//! element for each of a few tiles. A block takes tiles through its phases one by one or several together, in the order
+//! of the generated text.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
@@ -14,50 +15,50 @@ use super::phases::{Stretch, Tiles, stretches};
 use super::program::{Place, Value};
 use super::{Carrier, Kernel};
 
-/// What nobody has written.
+/// Content of memory that nobody has written.
 const POISON: i64 = i64::MIN / 3;
 
-/// Memory that is written from afar.
+/// Memory written by other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
-    /// A tile of a slot: receiver, parity of the call, offset.
+    /// A tile of a slot: receiver, parity of the call, offset, tile.
     Slot(u32, u64, u64, usize),
-    /// A tile of a chunk of the output.
+    /// A tile of an output chunk: rank, chunk, tile.
     Output(u32, u32, usize),
 }
 
-/// A thread block.
+/// State of a thread block.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Steps done in this call.
+    /// Number of steps complete in this call.
     at: usize,
-    /// Whether it has seen all enter that it must.
+    /// True after all ranks that it waits for have entered.
     entered: bool,
     done: bool,
     values: FxHashMap<(usize, usize, Value), i64>,
-    /// Writes that have not arrived.
+    /// Writes that have not arrived yet.
     flying: Vec<(Target, i64, u64)>,
 }
 
-/// Tiles of a block, and how many of them are in a phase together.
+/// Number of tiles of a block, and number of tiles that share a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     pub(super) tiles: usize,
     pub(super) together: usize,
 }
 
-/// A line that a block runs, in its order.
+/// A line in the execution order of a block.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     round: usize,
     line: usize,
-    /// The tile; where a line is run once for several, the first.
+    /// The tile; for a line that runs once for several tiles, the first of them.
     tile: usize,
-    /// Groups of tiles begun before in the call.
+    /// Tile groups begun earlier in the call.
     item: u64,
 }
 
-/// The lines of a block, as the text has them.
+/// Lines of a block in execution order.
 fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step> {
     let (mut steps, mut item) = (Vec::new(), 0);
     let mine = kernel.rounds.iter().enumerate().filter(|(_, round)| usize::from(round.channel) == channel);
@@ -84,11 +85,11 @@ fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step
 struct Machine<'a> {
     kernel: &'a Kernel,
     tiling: Tiling,
-    /// Of every rank and block.
+    /// Steps of every rank and block.
     steps: Vec<Vec<Vec<Step>>>,
-    /// Groups of tiles of a call, at most.
+    /// Largest number of tile groups of a call.
     items: u64,
-    /// Call that each rank is in, from 1; calls done by each.
+    /// Number of the current call of each rank, from 1.
     calls: Vec<u64>,
     blocks: Vec<Vec<Block>>,
     inputs: Vec<Vec<Vec<i64>>>,
@@ -98,7 +99,7 @@ struct Machine<'a> {
     ticks: FxHashMap<(u32, u32, u32), u64>,
 }
 
-/// What the output must be: nothing where the rank gets none.
+/// Expected output. `None` where the rank has none.
 fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, at: impl Fn(u32) -> usize) -> Option<i64> {
     let call = &kernel.header.call;
     let (chunks, n) = (kernel.header.layout.chunks(), call.ranks);
@@ -179,7 +180,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A step of a block; whether there was one.
+    /// Runs one step of a block. Returns false if it must wait.
     fn step(&mut self, rank: u32, number: usize) -> bool {
         let kernel = self.kernel;
         let call = self.calls[rank as usize];
@@ -273,11 +274,11 @@ impl Machine<'_> {
     }
 }
 
-/// Runs `calls` calls with fresh contents each.
+/// Runs `calls` calls with new contents each.
 pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng) -> Result<(), TestCaseError> {
     let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
     let blocks = usize::from(kernel.header.channels.max(1));
-    // Whoever goes one by one has no larger groups.
+    // Without grouping, each group is a single tile.
     let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { together: 1, ..tiling } } else { tiling };
     let elements = chunks * tiling.tiles;
     let mut fresh = || (0..ranks).map(|_| (0..elements).map(|_| i64::from(rng.next_u32())).collect()).collect();

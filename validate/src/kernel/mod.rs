@@ -1,21 +1,21 @@
-//! CUDA kernels from schedules.
+//! Generation of CUDA kernels from schedules.
 //!
 //! ```text
-//! moves      a schedule taken apart: what each rank does with its own chunks, and messages
-//! rounds     independent pieces, put together where ranks do the same
-//! program    a rank's part of a round as values in registers
-//! phases     what tiles do before they must wait
-//! exchange   how messages travel; who must know that whom has entered
-//! body       programs without ranks: shared code, and rows of operands
-//! text       CUDA, after prelude.cu
-//! cut        chunks in memory
+//! moves      operations of a schedule as local operations and messages of each rank
+//! rounds     independent pieces, grouped where ranks have equal roles
+//! program    a rank's part of a round, with values in registers
+//! phases     work of tiles between waits
+//! exchange   placement of messages; ranks that must be known to have entered
+//! body       programs without rank numbers: shared code, and rows of operands
+//! text       CUDA source, after prelude.cu
+//! cut        byte ranges of chunks
 //! combine    kernels for steps
 //! arena      a rank's memory for messages and flags
-//! shape      blocks, threads and words
-//! steps      the same as puts and waits in order, for what is no kernel
+//! shape      numbers of blocks, threads and words
+//! steps      a schedule as ordered puts and waits, for execution without a kernel
 //! ```
 //!
-//! Nothing here knows an algorithm by its name, and nothing needs a GPU.
+//! No module depends on a specific algorithm, and none needs a GPU.
 
 mod arena;
 mod body;
@@ -52,25 +52,25 @@ use program::{Instruction, Place, Program};
 pub use shape::{GridShape, Resident};
 pub use steps::{Spot, Step, Steps};
 
-/// How a message crosses from one GPU to another.
+/// Transport of a message from one GPU to another, as in NCCL's protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// Packets of 8 bytes of data and 8 of flags: the least latency (NCCL's LL).
+    /// Packets of 8 bytes of data and 8 of flags: the lowest latency (NCCL's LL).
     Packets,
-    /// Lines of 120 bytes of data and 8 of a flag, which a warp writes at once (NCCL's LL128).
+    /// Lines of 120 bytes of data and an 8-byte flag, which a warp writes together (NCCL's LL128).
     Lines,
-    /// Plain vectors, then a flag for a block's tile.
+    /// Plain vectors, followed by one flag per tile of a block (NCCL's Simple).
     Flags,
 }
 
 impl Carrier {
-    /// All of them.
+    /// All carriers.
     pub const ALL: [Self; 3] = [Self::Packets, Self::Lines, Self::Flags];
 
-    /// What carries a protocol whose chunks have so many bytes; nothing for one that blocks of threads do not run.
+    /// Carrier of a protocol for chunks of the given size. `None` for a protocol that thread blocks do not run.
     ///
-    /// Of one-sided schedules it is the one that is fastest at the size, as measured on H200 (validate/runs).
+    /// For one-sided schedules it is the fastest one at this size, as measured on H200 (validate/runs).
     #[must_use]
     pub fn of(protocol: Protocol, chunk: Bytes) -> Option<Self> {
         Some(match protocol {
@@ -84,7 +84,7 @@ impl Carrier {
         })
     }
 
-    /// Its name.
+    /// Name in texts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl Carrier {
         }
     }
 
-    /// Words that carry so many bytes; at least one, so that every message is sent.
+    /// Number of words that carry `bytes`; at least one, so that every message is sent.
     fn words(self, bytes: u64) -> u64 {
         match self {
             Self::Packets => bytes.div_ceil(8).max(1),
@@ -104,69 +104,69 @@ impl Carrier {
     }
 }
 
-/// Why there is no kernel of a schedule.
+/// Reasons why a schedule has no kernel.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The schedule is wrong.
+    /// The schedule is incorrect.
     #[error(transparent)]
     Fault(#[from] verify::Fault),
-    /// Elements would be cut.
+    /// A block or buffer is not a whole number of elements.
     #[error("{bytes} in {blocks} equal blocks are not whole elements of {element}")]
     Uneven {
         /// Bytes of the call, or of a block.
         bytes: Bytes,
-        /// Blocks.
+        /// Number of blocks.
         blocks: u64,
         /// Bytes of an element.
         element: Bytes,
     },
-    /// A chunk comes to lie where another size is.
+    /// A chunk is stored in a chunk of another size.
     #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
     Sizes {
         /// The chunk.
         data: u32,
-        /// Its bytes.
+        /// Bytes of the chunk.
         data_bytes: Bytes,
-        /// Where it comes to lie.
+        /// The chunk that it is stored in.
         place: u32,
-        /// Bytes there.
+        /// Bytes of that chunk.
         place_bytes: Bytes,
     },
-    /// Too much for a kernel.
+    /// The schedule exceeds a limit of kernels.
     #[error("a kernel of {count} {what} is too large; at most {most} can be run")]
     TooLarge {
-        /// What there is too much of.
+        /// Kind of item that exceeds the limit.
         what: &'static str,
-        /// How much.
+        /// Number of items.
         count: u64,
-        /// The most.
+        /// The limit.
         most: u64,
     },
-    /// Operations wait for each other.
+    /// The operations form a dependency cycle.
     #[error("the schedule's operations wait for each other")]
     Deadlock,
-    /// The GPU has no such type.
+    /// The GPU does not support the data type.
     #[error("{dtype} cannot be summed on compute capability {}.{}; it needs {}.{}", .capability / 10, .capability % 10, .needed / 10, .needed % 10)]
     NoSuchType {
-        /// The type.
+        /// The data type.
         dtype: DataType,
-        /// Compute capability × 10.
+        /// Compute capability × 10 of the GPU.
         capability: u32,
-        /// The least that has it.
+        /// Smallest compute capability × 10 that supports it.
         needed: u32,
     },
 }
 
-/// A round of a channel: who runs which body with which operands.
+/// A round of a channel: the body and the operands of every rank.
 #[derive(Clone, Debug)]
 struct RoundRows {
     channel: u16,
     words: u64,
-    /// Of every rank: the number of its body and what its operands are.
+    /// Index of the body and its operands, for every rank.
     rows: Vec<(u32, Vec<Operand>)>,
 }
 
-/// A kernel before it is text: what holds for any number of threads, any addresses.
+/// A kernel before its source text, independent of the number of threads and of addresses.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     header: Header,
@@ -178,25 +178,26 @@ pub struct Kernel {
     flushes: u32,
     tiles: Tiles,
     rounds: Vec<RoundRows>,
-    /// What copy engines could do, where that is all of it.
+    /// The copies for copy engines, if the schedule consists of copies only.
     copied: Option<Vec<Copied>>,
-    /// Offset of each message's slot in the receiver's set of slots; words of each message.
+    /// Offset of each message's slot in the receiver's set of slots, and words of the message.
     slots: Vec<(u64, u64)>,
-    /// Who sends each message, and who gets it.
+    /// Sender and receiver of each message.
     senders: Vec<u32>,
     receivers: Vec<u32>,
-    /// The operation of each message.
+    /// Operation of each message.
     operations: Vec<u32>,
-    /// Bytes of a set of slots, the most of any rank.
+    /// Bytes of a set of slots, the maximum over all ranks.
     slot_bytes: u64,
-    /// Sets of ranks: whom a rank tells that it entered, whom it must see enter before it begins, and before it ends.
+    /// Per rank, three bit sets of ranks: those to notify of its own entry, those that must have entered before it
+    /// begins, and those that must have entered before it ends.
     tell: Vec<u64>,
     enter: Vec<u64>,
     close: Vec<u64>,
 }
 
 impl Kernel {
-    /// Proves a schedule and takes it apart.
+    /// Verifies a schedule and decomposes it into rounds.
     ///
     /// # Errors
     /// [`KernelError`].
@@ -270,7 +271,7 @@ impl Kernel {
             }
             prepared.push((round.channel, words, messages, programs));
         }
-        // Packets tell of their own arrival: nobody waits for a tile.
+        // Packets and lines carry their own arrival flags, so no block waits per tile.
         let all_apart = |programs: &Vec<Program>| programs.iter().map(phases::apart).collect::<Option<Vec<Program>>>();
         if self.carrier == Carrier::Flags
             && !prepared.iter().all(|round| round.3.iter().any(phases::only_sums))
@@ -329,43 +330,44 @@ impl Kernel {
         self.cut.len(chunk)
     }
 
-    /// How many ranks run it.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.header.call.ranks
     }
 
-    /// How its messages travel.
+    /// Transport of its messages.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// What it computes.
+    /// Header of the schedule.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Type of its elements.
+    /// Data type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DataType {
         self.dtype
     }
 
-    /// Lines of code over all bodies.
+    /// Number of lines over all bodies.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.bodies.iter().map(Vec::len).sum()
     }
 
-    /// What copy engines could do, in the order of the schedule; nothing where it reduces, or passes on what arrives.
+    /// The copies for copy engines, in the order of the schedule. `None` if the schedule reduces or forwards received
+    /// data.
     #[must_use]
     pub fn copies(&self) -> Option<Vec<Copied>> {
         self.copied.clone()
     }
 
-    /// Its channels, and the words of the one that has most, and of the largest round.
+    /// Number of channels, words of the channel with most, and words of the largest round.
     fn loads(&self) -> (u32, u64, u64) {
         let channels = u32::from(self.header.channels.max(1));
         let mut words = vec![0u64; channels as usize];
@@ -378,7 +380,7 @@ impl Kernel {
         (channels, words.into_iter().max().unwrap_or(0), largest)
     }
 
-    /// The first byte of a rank's buffer, in the numbering of the call, and its bytes.
+    /// First byte of a rank's buffer, in the byte numbering of the call, and its length.
     #[must_use]
     pub fn extent(&self, rank: u32, buffer: UserBuffer) -> (u64, u64) {
         let call = &self.header.call;
@@ -393,7 +395,7 @@ impl Kernel {
         if own_block { block } else { (0, total) }
     }
 
-    /// The CUDA text.
+    /// The CUDA source for a GPU of the given compute capability × 10.
     ///
     /// # Errors
     /// [`KernelError::NoSuchType`].
@@ -401,11 +403,11 @@ impl Kernel {
         if self.reduces() {
             reducible(self.dtype, capability)?;
         }
-        // Nothing of the size: sizes of one shape share their code.
+        // The title excludes sizes, so that calls of one shape share their compiled code.
         let call = &self.header.call;
         let (name, carrier, channels) = (&self.header.name, self.carrier.name(), self.header.channels);
         let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
-        // A type that is only moved is moved as bytes.
+        // A data type that is only moved is moved as bytes.
         let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
         Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes, self.tiles))
     }
@@ -438,7 +440,7 @@ impl Kernel {
         ]
     }
 
-    /// Length of a row where every channel has one and all are of one body; otherwise 0.
+    /// Length of a row if every channel has exactly one row and all use one body; otherwise 0.
     fn only_row(&self) -> u64 {
         let channels: Vec<u16> = self.rounds.iter().map(|round| round.channel).collect();
         if self.bodies.len() != 1 || !channels.iter().copied().eq(0..self.header.channels.max(1)) {
@@ -447,25 +449,25 @@ impl Kernel {
         self.rounds.first().and_then(|round| round.rows.first()).map_or(0, |row| 2 + row.1.len() as u64)
     }
 
-    /// Blocks of a rank.
+    /// Number of blocks per rank.
     #[must_use]
     pub fn blocks(&self, shape: GridShape) -> u32 {
         self.loads().0 * shape.split
     }
 
-    /// Tiles of the largest round.
+    /// Number of tiles of the largest round.
     #[must_use]
     pub fn tiles(&self, shape: GridShape) -> u64 {
         self.loads().2.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
-    /// How its blocks may take their tiles through its phases.
+    /// Order in which blocks may take their tiles through the phases.
     #[must_use]
     pub fn phases(&self) -> Tiles {
         self.tiles
     }
 
-    /// The most groups of tiles that a block runs in a call.
+    /// Largest number of tile groups that a block runs in a call.
     fn items(&self, shape: GridShape) -> u64 {
         let tile = u64::from(shape.threads) * u64::from(shape.unroll);
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
@@ -479,7 +481,7 @@ impl Kernel {
     }
 }
 
-/// Whether GPUs of a capability reduce a type.
+/// Returns an error if GPUs of this compute capability cannot reduce the data type.
 fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
     let needed = match dtype {
         DataType::F8e4m3 | DataType::F8e5m2 => 89,
@@ -488,7 +490,7 @@ fn reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
     if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
 }
 
-/// `OP` of the prelude.
+/// Value of `OP` in the prelude.
 fn number_of_operation(op: ReduceOp) -> u64 {
     match op {
         ReduceOp::Sum => 0,
@@ -498,7 +500,7 @@ fn number_of_operation(op: ReduceOp) -> u64 {
     }
 }
 
-/// `TYPE` of the prelude.
+/// Value of `TYPE` in the prelude.
 fn number_of_type(dtype: DataType) -> u64 {
     match dtype {
         DataType::F32 => 0,
@@ -516,46 +518,46 @@ fn number_of_type(dtype: DataType) -> u64 {
     }
 }
 
-/// A buffer of the caller's.
+/// A buffer of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserBuffer {
-    /// What the caller gives.
+    /// Input of the call.
     Input,
-    /// What the caller gets.
+    /// Output of the call.
     Output,
 }
 
-/// Where the caller's chunks begin.
+/// Alignment of the caller's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alignment {
-    /// All on 16 bytes: they are moved as vectors.
+    /// All chunks are aligned to 16 bytes and are moved as vectors.
     Vectors,
-    /// Anywhere.
+    /// Any alignment.
     Bytes,
 }
 
-/// Whether ranks have GPUs of their own.
+/// Assignment of ranks to GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Devices {
-    /// A GPU for each.
+    /// One GPU per rank.
     Own,
-    /// One for all.
+    /// All ranks share one GPU.
     Shared,
 }
 
-/// What code is compiled for.
+/// Properties that determine the compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
-    /// Threads of a block, at most.
+    /// Maximum number of threads per block.
     pub threads: u32,
-    /// Words that a thread moves at once.
+    /// Words per thread and tile.
     pub unroll: u32,
-    /// Where the caller's chunks begin.
+    /// Alignment of the caller's chunks.
     pub alignment: Alignment,
-    /// Whether ranks have GPUs of their own.
+    /// Assignment of ranks to GPUs.
     pub devices: Devices,
-    /// Whether several tiles are in a phase together.
+    /// Order in which a block takes its tiles through the phases.
     pub tiles: Tiles,
-    /// How many blocks a multiprocessor must hold.
+    /// Number of blocks that a multiprocessor must hold.
     pub resident: Resident,
 }

@@ -1,9 +1,9 @@
-//! A schedule taken apart: what every rank does with its own memory, one chunk at a time, and the messages between ranks.
+//! Decomposition of a schedule: local operations of each rank on single chunks, and messages between ranks.
 //!
-//! The receiver carries out whatever is done to its memory: a put is a message that the receiver stores, a put_reduce one that
-//! it adds, a get one that the other side sends. So a chunk of a rank is touched by that rank alone, in one order (by level,
-//! a level being the longest chain of operations before), and what a schedule's dependencies promise within a rank is kept by
-//! doing things in this order, without a flag.
+//! The receiver performs every operation on its own memory: a put is a message that the receiver stores, a put_reduce
+//! one that it reduces, a get one that the other rank sends. A chunk is therefore accessed only by its own rank, in one
+//! order: by level, the length of the longest chain of preceding operations. This order satisfies all dependencies
+//! within a rank without flags.
 
 use rustc_hash::FxHashSet;
 
@@ -11,44 +11,44 @@ use fabricast_sim::schedule::{Buffer, ChunkRef, Collective, OpKind, Schedule};
 
 use super::KernelError;
 
-/// More operations than this are refused: a kernel keeps a table of them.
+/// Largest number of operations; a kernel has a table of them.
 const MOST_OPERATIONS: u32 = 1 << 20;
 
-/// More moves than this, likewise.
+/// Largest number of moves.
 const MOST_MOVES: usize = 1 << 22;
 
 /// A chunk of one rank's memory, numbered over all ranks.
 pub(super) type Cell = u32;
 
-/// No chunk.
+/// Marks the absence of a chunk.
 const NONE: u32 = u32::MAX;
 
-/// Which memory a cell is.
+/// Memory that a cell belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Memory {
     /// A chunk of the caller's input.
     Input(u32),
-    /// A chunk of the caller's output; of the input too, in place.
+    /// A chunk of the caller's output; in place, of the input as well.
     Output(u32),
-    /// A chunk of the library's.
+    /// A chunk of scratch memory.
     Scratch,
 }
 
-/// A chunk on its way from one rank to another.
+/// A chunk sent from one rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) from: u32,
     pub(super) to: u32,
     /// The chunk whose size the data has.
     pub(super) data: u32,
-    /// The operation that it is part of.
+    /// The operation that it belongs to.
     pub(super) operation: u32,
 }
 
-/// What is done.
+/// Kind of a move, with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Deed {
-    /// Message from `src`.
+    /// Sends `src` as a message.
     Send { message: u32, src: Cell },
     /// `dst` = `src`.
     Copy { src: Cell, dst: Cell },
@@ -62,22 +62,22 @@ pub(super) enum Deed {
     ReceiveReduceInput { message: u32, input: Cell, dst: Cell },
 }
 
-/// Something that one rank does.
+/// A single operation of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) rank: u32,
     pub(super) channel: u16,
-    /// Longest chain of operations before.
+    /// Length of the longest chain of preceding operations.
     pub(super) level: u32,
     pub(super) deed: Deed,
 }
 
-/// All that is done, in an order that keeps every dependency.
+/// All moves of a schedule, in an order that satisfies every dependency.
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
     pub(super) moves: Vec<Move>,
     pub(super) messages: Vec<Message>,
-    /// Data and chunks of the output that they come to lie in, where the numbers differ.
+    /// Pairs of a data chunk and the output chunk that it is stored in, where the two differ.
     pub(super) moved_to: FxHashSet<(u32, u32)>,
     chunks: u32,
     per_rank: u32,
@@ -85,7 +85,7 @@ pub(super) struct Moves {
 }
 
 impl Deed {
-    /// The cell written; of a message sent, none.
+    /// The cell written. `None` for a send.
     pub(super) fn written(self) -> Option<Cell> {
         match self {
             Self::Send { .. } => None,
@@ -97,7 +97,7 @@ impl Deed {
         }
     }
 
-    /// The other cell that is read.
+    /// The source cell, other than the cell written.
     pub(super) fn read(self) -> Option<Cell> {
         match self {
             Self::Send { src, .. } | Self::Copy { src, .. } | Self::Reduce { src, .. } => Some(src),
@@ -106,7 +106,7 @@ impl Deed {
         }
     }
 
-    /// The message received or sent.
+    /// The message sent or received.
     pub(super) fn message(self) -> Option<u32> {
         match self {
             Self::Send { message, .. }
@@ -117,7 +117,7 @@ impl Deed {
         }
     }
 
-    /// Sending before local work, and both before receiving: nothing waits that need not.
+    /// Order within a level: sends first, then local work, then receives, so that nothing waits unnecessarily.
     fn turn(self) -> u8 {
         match self {
             Self::Send { .. } => 0,
@@ -128,13 +128,13 @@ impl Deed {
 }
 
 impl Moves {
-    /// Takes a schedule apart that [`verify`](fabricast_sim::verify::verify) has proved.
+    /// Decomposes a schedule that [`verify`](fabricast_sim::verify::verify) accepts.
     ///
     /// # Errors
     /// [`KernelError::TooLarge`].
     ///
     /// # Complexity
-    /// Linear in operations, dependencies and chunks moved, but for sorting.
+    /// Linear in operations, dependencies and chunks moved, except for sorting.
     pub(super) fn new(schedule: &Schedule) -> Result<Self, KernelError> {
         let header = schedule.header();
         let operations = schedule.operation_count();
@@ -174,7 +174,7 @@ impl Moves {
         Ok(taken)
     }
 
-    /// The memory of a cell, and its rank.
+    /// Rank and memory of a cell.
     pub(super) fn memory(&self, cell: Cell) -> (u32, Memory) {
         let (rank, place) = (cell / self.per_rank, cell % self.per_rank);
         let memory = if place < self.chunks {
@@ -187,7 +187,7 @@ impl Moves {
         (rank, memory)
     }
 
-    /// Whether nobody ever writes a cell.
+    /// Returns true if no move writes the cell.
     pub(super) fn is_input(&self, cell: Cell) -> bool {
         matches!(self.memory(cell).1, Memory::Input(_))
     }
@@ -207,7 +207,7 @@ impl Moves {
         rank * self.per_rank + place
     }
 
-    /// The cell of a rank that stands for a barrier's flags.
+    /// The cell that represents a rank's barrier flag.
     fn token(&self, rank: u32) -> Cell {
         rank * self.per_rank + self.per_rank - 1
     }
@@ -234,9 +234,9 @@ impl Moves {
         for i in 0..op.span {
             let src = ChunkRef { index: op.src.index + i, ..op.src };
             let dst = ChunkRef { index: op.dst.index + i, ..op.dst };
-            // What a receiver adds has the number of the chunk that it goes to.
+            // The input that a receiver adds has the index of the destination chunk.
             let own_input = ChunkRef { buffer: Buffer::Input, index: dst.index };
-            // A message, or a copy where both ends are one rank.
+            // A message, or a local operation if both ends are one rank.
             let moved = |taken: &mut Self, from: u32, to: u32, kind: OpKind| {
                 let (src, dst) = (taken.cell(from, src), taken.cell(to, dst));
                 let input = taken.cell(to, own_input);
@@ -269,13 +269,13 @@ impl Moves {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => moved(self, own, peer, op.kind),
                 OpKind::Get | OpKind::GetReduce => moved(self, peer, own, op.kind),
                 OpKind::Copy | OpKind::Reduce => moved(self, own, own, op.kind),
-                // Switches are not asked: what they would do is done by messages.
+                // Switches take no part: messages replace their operations.
                 OpKind::MulticastPut => {
                     for member in schedule.team(op.team.unwrap_or_default()) {
                         moved(self, own, member.0, OpKind::Put);
                     }
                 }
-                // Begins with what the own rank has, which lies there already where it is the same chunk.
+                // Starts with the own rank's data, which is already in place if source and destination are one chunk.
                 OpKind::MulticastReduce => {
                     if src != dst {
                         moved(self, own, own, OpKind::Copy);
@@ -297,8 +297,8 @@ impl Moves {
         Ok(())
     }
 
-    /// By level, in a level first what is sent, last what is received; neighbours in the order that looks the same from every
-    /// rank, so that ranks of a symmetric schedule have programs of one shape.
+    /// Sorts by level. Within a level, sends come first and receives last. Peers are ordered by their distance from the
+    /// sender, so that the ranks of a symmetric schedule have programs of equal structure.
     fn sort(&mut self, ranks: u32) {
         let messages = std::mem::take(&mut self.messages);
         self.moves.sort_by_key(|one| {
@@ -312,7 +312,7 @@ impl Moves {
         self.messages = messages;
     }
 
-    /// Works out which chunk's size every message has: its contents came from the input at last.
+    /// Determines the chunk whose size each message has, by tracing its contents back to the input.
     fn size_messages(&mut self, ranks: u32) {
         let mut held = vec![NONE; self.cells(ranks)];
         for (cell, held) in held.iter_mut().enumerate() {
@@ -338,7 +338,7 @@ impl Moves {
     }
 }
 
-/// Longest chain of operations before each.
+/// Length of the longest chain of operations before each operation.
 fn levels(schedule: &Schedule) -> Result<Vec<u32>, KernelError> {
     let count = schedule.operation_count() as usize;
     let mut waits_for: Vec<Vec<u32>> = Vec::with_capacity(count);

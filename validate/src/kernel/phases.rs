@@ -1,13 +1,12 @@
-//! What a tile may do before it must wait for somebody: phases.
+//! Phases: the work of a tile between two waits.
 //!
-//! A phase begins with the first message received after messages were sent, or at the start. Between phases a block tells its
-//! peers what it has written and waits for theirs, and a link has nothing to carry meanwhile. So a block takes several tiles
-//! through a phase before any of them goes into the next: it tells and waits once for all of them, and what it stores
-//! keeps its links busy much longer than telling and waiting take. Tiles are different words of the same chunks, with slots of
-//! their own; several of them through their phases together are no more than one larger tile, but for values, which a thread
-//! keeps for one tile only. Hence what a later phase needs of the caller's memory is read anew there ([`apart`]), and whoever
-//! works out what may be overwritten when sees the last time that it is read. Where a phase needs what an earlier one computed,
-//! tiles go one by one.
+//! A phase begins at the start, or with the first receive after a send. Between phases a block notifies its peers of
+//! its writes and waits for theirs, and links are idle meanwhile. A block therefore takes several tiles through a phase
+//! before the first of them enters the next one. It notifies and waits once for all of them, and its stores occupy the
+//! links much longer than the notification and the wait. Tiles are different words of the same chunks, with their own
+//! slots, so a group of tiles behaves like one larger tile, except for values, which a thread holds for one tile only.
+//! Memory of the caller that a later phase needs is therefore read again in that phase ([`apart`]), and the analysis of
+//! overwrites uses the last read. If a phase needs a value computed in an earlier phase, tiles run one by one.
 
 use std::ops::Range;
 
@@ -16,28 +15,28 @@ use rustc_hash::FxHashMap;
 use super::body::Line;
 use super::program::{Instruction, Place, Program, Value};
 
-/// How a block takes its tiles through the phases of a kernel.
+/// Order in which a block takes its tiles through the phases of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tiles {
-    /// Each through all phases before the next begins.
+    /// Each tile passes all phases before the next begins.
     OneByOne,
-    /// Several through a phase before the first of them goes into the next.
+    /// Several tiles pass a phase before the first of them enters the next.
     Together,
 }
 
-/// Where a value comes from, as far as it can come from there again.
+/// Origin of a value, which determines if it can be obtained again.
 #[derive(Clone, Copy)]
 enum Origin {
     /// Read from the caller's memory.
     Loaded(Place),
-    /// Stands for nothing.
+    /// A value without contents.
     Token,
     /// Received or computed.
     Made,
 }
 
-/// The same program, each phase of which reads for itself what it needs of the caller's memory; nothing where a phase needs
-/// what an earlier one received or computed, or what has been overwritten since it was read.
+/// Rewrites a program so that each phase itself reads the memory of the caller that it needs. `None` if a phase needs a
+/// value that an earlier one received or computed, or memory that was overwritten after it was read.
 pub(super) fn apart(program: &Program) -> Option<Program> {
     let phases = phases_of(program);
     let mut origin: FxHashMap<Value, (usize, Origin)> = FxHashMap::default();
@@ -48,7 +47,7 @@ pub(super) fn apart(program: &Program) -> Option<Program> {
             next = next.max(value.0 + 1);
         }
     }
-    // What each phase reads again, and the loads that are used in the phase they stand in.
+    // Values that each phase reads again, and loads that are used in their own phase.
     let mut again: FxHashMap<(Value, usize), Value> = FxHashMap::default();
     let mut reread: Vec<Vec<Instruction>> = vec![Vec::new(); phases.last().map_or(0, |last| last + 1)];
     let mut used_at_home: FxHashMap<Value, ()> = FxHashMap::default();
@@ -90,7 +89,7 @@ pub(super) fn apart(program: &Program) -> Option<Program> {
         if !is_idle {
             written.instructions.push(renamed(*instruction, |value| again.get(&(value, phase)).copied()));
         }
-        // A later phase begins with a message received: what is read for it comes after what is waited for.
+        // A later phase begins with a receive. Its repeated reads follow the wait.
         if phase > 0 && begun != Some(phase) {
             written.instructions.append(reread.get_mut(phase)?);
         }
@@ -99,9 +98,9 @@ pub(super) fn apart(program: &Program) -> Option<Program> {
     Some(written)
 }
 
-/// Whether a rank sums up what it receives and sends none of it on: while a block does that for many tiles its links have nothing
-/// to carry, so tiles go one by one, and blocks that are elsewhere fill the gap (reduce_scatter of 256 MiB on 4 × H200: 597 µs so,
-/// 640 with tiles together, validate/runs/2026-11-21-4xh200).
+/// Returns true if a rank reduces what it receives and forwards none of it. The links of a block are idle during the
+/// reduction, so running tiles one by one lets other blocks fill the gap (reduce_scatter of 256 MiB on 4 × H200: 597
+/// µs, against 640 µs with grouped tiles, validate/runs/2026-11-21-4xh200).
 pub(super) fn only_sums(program: &Program) -> bool {
     let after = program.instructions.iter().skip_while(|one| !matches!(one, Instruction::Receive { .. }));
     let (mut sums, mut sends) = (false, false);
@@ -156,7 +155,7 @@ fn renamed(instruction: Instruction, name: impl Fn(Value) -> Option<Value>) -> I
     }
 }
 
-/// Lines in order: what every tile does, and between it what a block does once, flushes and waits.
+/// Divides lines into ranges that every tile runs, and flushes and waits, which a block runs once.
 pub(super) fn stretches(lines: &[Line], tiles: Tiles) -> Vec<Stretch> {
     if tiles == Tiles::OneByOne {
         return vec![Stretch::EachTile(0..lines.len())];
@@ -177,6 +176,6 @@ pub(super) fn stretches(lines: &[Line], tiles: Tiles) -> Vec<Stretch> {
 pub(super) enum Stretch {
     /// Lines that every tile runs.
     EachTile(Range<usize>),
-    /// A line that the block runs once for all tiles that are in the phase.
+    /// A line that the block runs once for all tiles in the phase.
     Once(usize),
 }

@@ -1,5 +1,5 @@
-//! What one rank does in a round, as values: loaded, received, added, sent and stored. A thread runs it for its own elements
-//! of every chunk, so values live in registers and the library's scratch is never touched.
+//! A rank's part of a round as values that are loaded, received, reduced, sent and stored. Each thread runs it for its
+//! own elements of every chunk, so values stay in registers and no scratch memory is needed.
 
 use rustc_hash::FxHashMap;
 
@@ -10,12 +10,12 @@ use super::rounds::Round;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Value(pub(super) u32);
 
-/// A chunk of the caller's.
+/// A chunk of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
-    /// Of the input.
+    /// A chunk of the input.
     Input(u32),
-    /// Of the output.
+    /// A chunk of the output.
     Output(u32),
 }
 
@@ -26,13 +26,13 @@ pub(super) enum Instruction {
     Load { value: Value, place: Place },
     /// Sends a value.
     Send { message: u32, value: Value },
-    /// Gets what was sent.
+    /// Receives a message.
     Receive { message: u32, value: Value },
     /// Combines two values.
     Reduce { value: Value, left: Value, right: Value },
-    /// Writes a chunk: once, with its last value.
+    /// Writes a chunk once, with its final value.
     Store { place: Place, value: Value },
-    /// A value that stands for nothing but having come so far (a barrier's).
+    /// A value without contents, which only represents progress (of a barrier).
     Token { value: Value },
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Program {
     pub(super) instructions: Vec<Instruction>,
 }
 
-/// What the chunks of a rank hold while its program is written.
+/// Generator state: the values that the chunks of a rank hold.
 struct Writer<'a> {
     moves: &'a Moves,
     held: FxHashMap<Cell, Value>,
@@ -56,7 +56,7 @@ impl Writer<'_> {
         Value(self.next - 1)
     }
 
-    /// What a cell holds now; loaded where nobody touched it yet.
+    /// Current value of a cell. A cell that was not accessed yet is loaded.
     fn read(&mut self, cell: Cell) -> Value {
         if let Some(&value) = self.held.get(&cell) {
             return value;

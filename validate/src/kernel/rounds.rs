@@ -1,22 +1,22 @@
-//! What can be done by the same code: independent pieces of a schedule, put together into rounds.
+//! Division of a schedule into independent pieces, grouped into rounds that run the same code.
 //!
-//! Chunks that are combined with each other or become each other belong to one *piece*; different pieces have nothing to do
-//! with each other, so nothing orders them. Lanes and loops of a schedule fall apart into pieces by themselves. Pieces in which
-//! the same ranks do the same things are of one *class*; the j-th pieces of all classes of a channel together are a *round*:
-//! what all ranks do side by side. A thread block runs its channel's rounds one after the other.
+//! Chunks that are combined with or copied to each other form one *piece*. Different pieces are independent of each
+//! other. Channels and loops of a schedule separate into pieces by themselves. Pieces in which the same ranks have the
+//! same roles form a *class*. The j-th pieces of all classes of a channel form a *round*, the work of all ranks in
+//! parallel. A thread block runs the rounds of its channel one after the other.
 
 use rustc_hash::FxHashMap;
 
 use super::moves::{Cell, Deed, Moves};
 
-/// What all ranks do side by side: indices of moves, in their order.
+/// Parallel work of all ranks: indices of moves, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) channel: u16,
     pub(super) moves: Vec<u32>,
 }
 
-/// Sets of cells that grow together.
+/// Disjoint sets of cells (union-find).
 struct Groups(Vec<Cell>);
 
 impl Groups {
@@ -36,10 +36,10 @@ impl Groups {
     }
 }
 
-/// Cuts moves into rounds, in the order in which every block is to run them.
+/// Divides moves into rounds, in the order in which every block runs them.
 pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     let mut groups = Groups((0..moves.cells(ranks) as Cell).collect());
-    // Where each message ends up.
+    // Destination cell of each message.
     let mut received = vec![0 as Cell; moves.messages.len()];
     for one in &moves.moves {
         if let (Some(dst), Some(message)) = (one.deed.written(), one.deed.message()) {
@@ -54,7 +54,7 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
             groups.join(src, dst);
         }
     }
-    // The moves of each piece, pieces by their first move.
+    // Moves of each piece. Pieces are ordered by their first move.
     let mut pieces: Vec<Vec<u32>> = Vec::new();
     let mut number: FxHashMap<Cell, usize> = FxHashMap::default();
     for (i, one) in moves.moves.iter().enumerate() {
@@ -85,7 +85,7 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     found
 }
 
-/// The cell that a move works towards.
+/// Destination cell of a move.
 fn end(deed: Deed, received: &[Cell]) -> Cell {
     match (deed.written(), deed.message()) {
         (Some(dst), _) => dst,
@@ -94,7 +94,7 @@ fn end(deed: Deed, received: &[Cell]) -> Cell {
     }
 }
 
-/// Who does what with whom.
+/// Rank, kind and peer of a move.
 fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
     let one = moves.moves[i];
     let peer = one.deed.message().map(|message| {

@@ -1,36 +1,36 @@
-//! How many blocks, threads and words: the widths that measured best.
+//! Numbers of blocks, threads and words of a kernel, chosen by measurement.
 
 use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant};
 
-/// Largest chunk of a one-sided schedule that packets carry, in bytes: measured on 4 × H200, all_reduce, all_gather,
+/// Largest chunk in bytes of a one-sided schedule that packets carry. Measured on 4 × H200 for all_reduce, all_gather,
 /// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
 pub(super) const LARGEST_OF_PACKETS: u64 = 16 << 10;
 
-/// Largest chunk that lines carry, likewise.
+/// Largest chunk in bytes that lines carry. Measured likewise.
 pub(super) const LARGEST_OF_LINES: u64 = 512 << 10;
 
-/// Vectors of a block and message that are in a phase together at most: 128 KiB. Of 32, 64, 128 and 512 KiB the fastest, two_shot
-/// of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
+/// Largest number of vectors per block and message that share a phase: 128 KiB. The fastest of 32, 64, 128 and 512 KiB
+/// for two_shot of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
 const PHASE_WORDS: u64 = 8192;
 
-/// Blocks from which on two share a multiprocessor: those of the smallest GPU that anybody runs this on count.
+/// Number of blocks above which two share a multiprocessor: the multiprocessors of the smallest GPU in use.
 const BLOCKS_ALONE: u32 = 132;
 
-/// How a kernel is spread over a GPU.
+/// Distribution of a kernel over a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct GridShape {
-    /// Threads of a block; a multiple of 32, at least 64.
+    /// Threads per block; a multiple of 32, at least 64.
     pub threads: u32,
     /// Blocks that share a channel.
     pub split: u32,
-    /// Words that a thread moves at once.
+    /// Words per thread and tile.
     pub unroll: u32,
-    /// Tiles of a block that are in a phase together; 1 where tiles go one by one.
+    /// Tiles of a block that share a phase; 1 if tiles run one by one.
     pub together: u32,
 }
 
 impl GridShape {
-    /// What code for it is compiled for, where a rank has so many blocks: sizes of about the same shape share it.
+    /// Variant of the code for this shape with `blocks` blocks per rank. Similar shapes share a variant.
     #[must_use]
     pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
@@ -39,12 +39,12 @@ impl GridShape {
     }
 }
 
-/// How many blocks a multiprocessor must hold, which limits the registers of a thread.
+/// Number of blocks that a multiprocessor must hold. It limits the registers per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resident {
-    /// One.
+    /// One block.
     One,
-    /// Two, which overlap each other's waiting.
+    /// Two blocks, which hide each other's waits.
     Two,
 }
 
@@ -55,17 +55,17 @@ impl Resident {
 }
 
 impl Kernel {
-    /// The shape for a GPU on which at most `most_blocks` blocks of a rank run at once.
+    /// Shape for a GPU on which at most `most_blocks` blocks of a rank are co-resident.
     #[must_use]
     pub fn shape(&self, most_blocks: u32) -> GridShape {
         let (channels, words, largest) = self.loads();
         let apart = self.carrier == Carrier::Flags && self.tiles == Tiles::OneByOne;
-        // Where tiles go one by one, two blocks on a multiprocessor fill each other's gaps, once there is enough to do.
+        // If tiles run one by one, two blocks per multiprocessor hide each other's waits, given enough work.
         let overlaps = apart && self.flushes > 1 && most_blocks >= BLOCKS_ALONE - 4;
         let doubled = overlaps && words * u64::from(channels) >= 2048 * u64::from(most_blocks);
         let most_split = u64::from((most_blocks * if doubled { 2 } else { 1 } / channels).max(1));
-        // Few words are spread over many small blocks; what tells of its own arrival gets a thread for every word as long as
-        // there are threads; plain vectors take several words a thread once all blocks are full.
+        // Few words are spread over many small blocks. Packets and lines get one thread per word while threads are
+        // left. Plain vectors get several words per thread once all blocks are full.
         let (threads, unroll) = match self.carrier {
             Carrier::Packets | Carrier::Lines if words <= 1024 => (128, 1),
             Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),

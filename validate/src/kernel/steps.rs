@@ -1,9 +1,9 @@
-//! What each rank does in a call, one thing after the other, as puts into peers' memory with a signal: for whatever runs a
-//! schedule without a kernel of its own, a stream say.
+//! Schedule of each rank as a sequence of steps with puts into peers' memory and signals, for execution without a
+//! generated kernel, for example by a stream.
 //!
-//! A message goes to where the receiver would store it if the receiver neither reads nor writes that place before, and to a
-//! slot of its own otherwise. A rank may send once the receiver has entered the same call; then slots of the call before
-//! have been read, and the caller's output is free.
+//! A message is written directly to its destination if the receiver neither reads nor writes that memory before, and to
+//! its own slot otherwise. A rank may send after the receiver has entered the same call: the slots of the previous call
+//! have then been read, and the caller's output is free.
 
 use rustc_hash::FxHashMap;
 
@@ -15,82 +15,82 @@ use super::cut::Cut;
 use super::moves::{Cell, Deed, Memory, Moves};
 use super::{KernelError, UserBuffer};
 
-/// A place in a rank's memory.
+/// A location in a rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
-    /// In the caller's buffer: its first byte, in the numbering of the call.
+    /// In a buffer of the caller: first byte, in the byte numbering of the call.
     User(UserBuffer, Bytes),
-    /// In memory for messages, which peers write.
+    /// In the memory for messages, which peers write.
     Slot(Bytes),
-    /// In the rank's own memory for what is neither input nor output.
+    /// In the scratch memory of the rank.
     Scratch(Bytes),
 }
 
-/// One thing that a rank does.
+/// A single step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Writes to a peer and sets the message's signal there.
     Send {
-        /// The message: its signal's number at the receiver.
+        /// The message: index of its signal at the receiver.
         message: u32,
-        /// The receiver.
+        /// Rank of the receiver.
         to: u32,
-        /// What is sent.
+        /// Source.
         from: Spot,
-        /// Where it goes, in the receiver's memory.
+        /// Destination in the receiver's memory.
         at: Spot,
-        /// How much.
+        /// Length.
         bytes: Bytes,
     },
     /// Waits for a message's signal.
     Await {
         /// The message.
         message: u32,
-        /// Who sends it.
+        /// Rank of the sender.
         from: u32,
-        /// How much comes.
+        /// Length.
         bytes: Bytes,
     },
     /// Copies within the rank's memory.
     Copy {
-        /// What.
+        /// Source.
         from: Spot,
-        /// Where to.
+        /// Destination.
         to: Spot,
-        /// How much.
+        /// Length.
         bytes: Bytes,
     },
     /// `to` = `left` ⊕ `right`.
     Reduce {
-        /// One operand; `to` may be the same place.
+        /// First operand. `to` may be the same location.
         left: Spot,
-        /// The other.
+        /// Second operand.
         right: Spot,
-        /// Where to.
+        /// Destination.
         to: Spot,
-        /// How much.
+        /// Length.
         bytes: Bytes,
     },
 }
 
-/// All that is done.
+/// The steps of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Of every rank, in order.
+    /// Steps of every rank, in order.
     pub of_rank: Vec<Vec<Step>>,
-    /// Messages, which are signals at their receivers.
+    /// Number of messages; each is a signal at its receiver.
     pub messages: u32,
-    /// Bytes of a rank's slots, the most of any.
+    /// Bytes of slots of a rank, the maximum over all ranks.
     pub slots: Bytes,
-    /// Bytes of a rank's scratch, the most of any.
+    /// Bytes of scratch memory of a rank, the maximum over all ranks.
     pub scratch: Bytes,
 }
 
-/// Places in memory begin at multiples of this.
+/// Alignment of slots and scratch chunks in bytes.
 const ALIGNMENT: u64 = 256;
 
 impl Steps {
-    /// Proves a schedule and takes it apart.
+    /// Verifies a schedule and converts it to steps.
     ///
     /// # Errors
     /// [`KernelError`].
@@ -116,7 +116,7 @@ impl Steps {
         })
     }
 
-    /// Ranks that a rank gets messages from.
+    /// Ranks that a rank receives from.
     #[must_use]
     pub fn senders(&self, rank: usize) -> Vec<usize> {
         self.peers(rank, |step| match step {
@@ -138,9 +138,9 @@ struct Writer<'a> {
     moves: &'a Moves,
     cut: &'a Cut,
     steps: Steps,
-    /// Where each message lands, in bytes of slots or straight in place.
+    /// Destination of each message: a slot, or the caller's output.
     landing: Vec<Spot>,
-    /// Length of what a cell holds; chunks of the caller's have their own.
+    /// Bytes that a scratch cell holds. Chunks of the caller have their own size.
     held: FxHashMap<Cell, u64>,
     scratch: FxHashMap<Cell, u64>,
     filled: Vec<u64>,
@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// Decides where messages go.
+    /// Decides on the destination of each message.
     fn land(&mut self, ranks: usize) {
         let mut touched = rustc_hash::FxHashSet::default();
         let mut slots = vec![0u64; ranks];
@@ -203,14 +203,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A cell's place; scratch gets one as it is first written.
+    /// Location of a cell. Scratch cells are allocated on first use.
     fn spot(&mut self, cell: Cell, bytes: u64) -> Spot {
         let (rank, memory) = self.moves.memory(cell);
         match memory {
             Memory::Input(chunk) => Spot::User(UserBuffer::Input, Bytes(self.cut.start(chunk))),
             Memory::Output(chunk) => Spot::User(UserBuffer::Output, Bytes(self.cut.start(chunk))),
             Memory::Scratch => {
-                // What comes to lie there later may be longer by a vector at most: chunks of a call differ by no more.
+                // Later contents may be longer by at most one vector, since the chunks of a call differ by no more.
                 let room = (bytes + ALIGNMENT).next_multiple_of(ALIGNMENT);
                 let filled = &mut self.filled[rank as usize];
                 let at = *self.scratch.entry(cell).or_insert_with(|| {
@@ -280,7 +280,7 @@ impl<'a> Writer<'a> {
         bytes
     }
 
-    /// Nothing is moved of empty chunks; their messages still come.
+    /// Adds a step. Empty copies and reductions are omitted; empty messages are still sent.
     fn push(&mut self, rank: usize, step: Step) {
         let is_empty = matches!(step, Step::Copy { bytes: Bytes(0), .. } | Step::Reduce { bytes: Bytes(0), .. });
         if !is_empty {

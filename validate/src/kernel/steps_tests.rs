@@ -1,5 +1,5 @@
-//! Steps of every algorithm, run on the CPU byte by byte in random order: ranks a call ahead of each other, puts that arrive
-//! late. What must come out is worked out from the call alone.
+//! Steps of every algorithm, run on the CPU byte by byte in random order: ranks up to a call ahead of each other, puts
+//! with late arrival. The expected result depends only on the call.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -44,7 +44,7 @@ fn schedule(case: Case) -> Option<Schedule> {
     Schedule::build(generator(case.algorithm, &shape).ok()?.as_ref()).ok()
 }
 
-/// Byte `at` of what a rank must get; nothing where it gets none.
+/// Expected byte `at` of a rank's output. `None` where the rank has none.
 fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, at: u64) -> Option<u8> {
     let n = call.ranks;
     let block = (call.bytes.0 / u64::from(n)).max(1);
@@ -67,7 +67,7 @@ fn expected(call: &Call, input: &dyn Fn(u32, u64) -> u8, rank: u32, at: u64) -> 
 const POISON: u8 = 0xab;
 const CALLS: u32 = 3;
 
-/// A rank: its memory, and how far it is.
+/// Memory and progress of all ranks.
 struct Machine<'a> {
     steps: &'a Steps,
     call: Call,
@@ -77,9 +77,9 @@ struct Machine<'a> {
     output: Vec<Vec<u8>>,
     slots: Vec<Vec<u8>>,
     scratch: Vec<Vec<u8>>,
-    /// At a rank: who has entered.
+    /// Per sender and receiver: true if the receiver has entered.
     ready: FxHashMap<(usize, usize), bool>,
-    /// At a receiver: messages that have come.
+    /// Per receiver and message: true if the message has arrived.
     come: FxHashMap<(usize, u32), bool>,
     flying: Vec<(usize, u32, Spot, Vec<u8>)>,
 }
@@ -121,7 +121,7 @@ impl Machine<'_> {
         }
     }
 
-    /// One step of a rank, if it need not wait.
+    /// Runs one step of a rank, unless it must wait.
     fn step(&mut self, rank: usize) -> Result<(), TestCaseError> {
         let receivers = self.steps.receivers(rank);
         let steps = &self.steps.of_rank[rank];
@@ -214,7 +214,7 @@ fn run(case: Case, mut random: impl FnMut(usize) -> usize) -> Result<bool, TestC
 }
 
 #[test]
-fn every_algorithm_gives_the_result() {
+fn every_algorithm_computes_expected_result() {
     for algorithm in Algorithm::ALL {
         for &collective in algorithm.collectives() {
             let mut ran = 0;
@@ -235,7 +235,7 @@ fn every_algorithm_gives_the_result() {
 }
 
 #[test]
-fn every_order_gives_the_result() {
+fn any_execution_order_computes_expected_result() {
     let pairs: Vec<(Algorithm, Collective)> =
         Algorithm::ALL.iter().flat_map(|a| a.collectives().iter().map(|c| (*a, *c))).collect();
     let cases = (prop::sample::select(pairs), 1u32..7, 1u64..90, 1u16..4, any::<bool>(), 0u32..7, any::<u64>());
@@ -254,7 +254,7 @@ fn every_order_gives_the_result() {
 }
 
 #[test]
-fn what_is_gathered_goes_straight_to_its_place() {
+fn gathered_data_needs_no_slots() {
     let gather = |collective| Case {
         algorithm: Algorithm::Direct,
         collective,
@@ -271,7 +271,7 @@ fn what_is_gathered_goes_straight_to_its_place() {
 }
 
 #[test]
-fn what_its_receiver_has_touched_goes_to_a_slot() {
+fn memory_accessed_by_receiver_is_written_via_slots() {
     let two_shot = |buffers| {
         let (algorithm, collective) = (Algorithm::TwoShot, Collective::AllReduce);
         let case = Case { algorithm, collective, ranks: 4, bytes: 64, channels: 1, buffers, root: 0 };
@@ -279,7 +279,8 @@ fn what_its_receiver_has_touched_goes_to_a_slot() {
         let is_straight = |step: &&Step| matches!(step, Step::Send { at: Spot::User(..), .. });
         steps.of_rank.iter().flatten().filter(is_straight).count()
     };
-    // In place the chunks that come back are those that were sent away; out of place nothing was there before.
+    // In place, the chunks that come back are those that were sent away. Out of place, the destination was not accessed
+    // before.
     assert_eq!(two_shot(BufferUse::InPlace), 0);
     assert_eq!(two_shot(BufferUse::OutOfPlace), 12);
 }

@@ -1,4 +1,4 @@
-//! Kernels of every algorithm: run on the CPU in random order, and looked at.
+//! Kernels of every algorithm: run on the CPU in random order, inspected and compiled.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -13,7 +13,7 @@ use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelErr
 use crate::cuda::{CompileError, compile};
 use crate::shared_library::LibraryError;
 
-/// A schedule of an algorithm, as large as that many elements of 4 bytes for every rank.
+/// A schedule of an algorithm with `elements` elements of 4 bytes per rank.
 #[derive(Clone, Debug)]
 struct Case {
     algorithm: Algorithm,
@@ -98,7 +98,7 @@ fn rng(seed: u64) -> TestRng {
 }
 
 #[test]
-fn every_order_gives_the_result() {
+fn any_execution_order_computes_expected_result() {
     let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     runner
@@ -113,7 +113,7 @@ fn every_order_gives_the_result() {
 }
 
 #[test]
-fn every_algorithm_gives_the_result() {
+fn every_algorithm_computes_expected_result() {
     for (algorithm, collective) in pairs() {
         let mut ran = 0;
         for ranks in [2, 3, 4, 8] {
@@ -132,7 +132,7 @@ fn every_algorithm_gives_the_result() {
 }
 
 #[test]
-fn ranks_that_do_the_same_share_code() {
+fn ranks_with_equal_roles_share_code() {
     for (algorithm, collective) in [
         (Algorithm::OneShot, Collective::AllReduce),
         (Algorithm::TwoShot, Collective::AllReduce),
@@ -154,7 +154,7 @@ fn ranks_that_do_the_same_share_code() {
 }
 
 #[test]
-fn tiles_go_through_phases_together_where_values_do_not_pass() {
+fn tiles_share_phases_unless_values_cross_them() {
     for (algorithm, collective, expected) in [
         (Algorithm::TwoShot, Collective::AllReduce, Tiles::Together),
         (Algorithm::OneShot, Collective::AllReduce, Tiles::OneByOne),
@@ -162,7 +162,7 @@ fn tiles_go_through_phases_together_where_values_do_not_pass() {
         (Algorithm::Direct, Collective::ReduceScatter, Tiles::OneByOne),
         (Algorithm::Direct, Collective::AllToAll, Tiles::Together),
         (Algorithm::Ring, Collective::AllGather, Tiles::Together),
-        // What a rank has summed up in one step it sends in the next.
+        // A rank sends in one step the sum of the previous one.
         (Algorithm::RecursiveDoubling, Collective::AllReduce, Tiles::OneByOne),
     ] {
         for buffers in [BufferUse::OutOfPlace, BufferUse::InPlace] {
@@ -185,7 +185,7 @@ fn slots_do_not_overlap() {
 
 #[test]
 #[ignore = "writes texts to a folder, to be looked at"]
-fn texts() {
+fn write_kernel_sources() {
     let folder = std::env::var("KERNEL_TEXTS").unwrap();
     for (algorithm, collective) in pairs() {
         for carrier in Carrier::ALL {
@@ -210,7 +210,7 @@ fn texts() {
     }
 }
 
-/// Compiles a text where there is a compiler; whether there is.
+/// Compiles a source. Returns false if NVRTC is missing.
 fn compiles(text: &str, arch: u32, what: &str) -> bool {
     match compile::compile_afresh(text, compile::Arch::new(arch), &["--std=c++17"]) {
         Ok(_) => true,
@@ -219,7 +219,7 @@ fn compiles(text: &str, arch: u32, what: &str) -> bool {
     }
 }
 
-/// Says that nothing was compiled, unless REQUIRE_NVRTC asks for it.
+/// Reports that nothing was compiled. Panics if REQUIRE_NVRTC is set.
 fn skipped() {
     assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "NVRTC is required and not there");
     println!("skipped: NVRTC is not on this machine (pip install 'nvidia-cuda-nvrtc==13.0.*')");
@@ -233,7 +233,7 @@ fn every_algorithm_compiles() {
         .collect();
     let done = cases.par_iter().all(|&(algorithm, carrier, arch)| {
         let collective = algorithm.collectives()[0];
-        // What differs between architectures is in the prelude: two ranks show it, where an algorithm takes two.
+        // Differences between architectures are in the prelude: two ranks cover them if the algorithm supports two.
         let of = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
         let few = if arch == 90 { None } else { of(2) };
         let kernel = few.or_else(|| of(4)).unwrap();
@@ -261,7 +261,7 @@ fn every_type_compiles() {
 }
 
 #[test]
-fn a_type_that_the_gpu_lacks_is_refused() {
+fn unsupported_data_type_is_rejected() {
     let schedule = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 2, 1024).schedule().unwrap();
     let kernel = Kernel::new(&schedule, DataType::F8e4m3, Carrier::Packets).unwrap();
     let shape = GridShape { threads: 256, split: 1, unroll: 1, together: 1 };
@@ -271,7 +271,7 @@ fn a_type_that_the_gpu_lacks_is_refused() {
 }
 
 #[test]
-fn shapes_fit_what_there_is_to_do() {
+fn shapes_fit_the_work() {
     for elements in [1, 100, 10_000, 1 << 20, 1 << 26] {
         for carrier in Carrier::ALL {
             let kernel = Case::plain(Algorithm::TwoShot, Collective::AllReduce, 8, elements).kernel(carrier).unwrap();

@@ -1,4 +1,4 @@
-//! The text of a kernel: the prelude and, for every body, a function of one tile.
+//! CUDA source of a kernel: the prelude and, for every body, a function that runs one tile.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use super::phases::{Stretch, Tiles, stretches};
 /// The fixed part.
 const PRELUDE: &str = include_str!("prelude.cu");
 
-/// At most so many packets are looked for together.
+/// Largest number of packets polled together.
 const TOGETHER: usize = 8;
 
-/// Names of constants and their values, before the prelude.
+/// Names and values of the constants defined before the prelude.
 pub(super) type Constants = Vec<(&'static str, u64)>;
 
-/// The text of a kernel. Deterministic; names what it is in its first lines.
+/// Source of a kernel. It is deterministic, and its first lines state the collective and the algorithm.
 pub(super) fn text(
     title: &str,
     constants: &Constants,
@@ -33,14 +33,14 @@ pub(super) fn text(
     text
 }
 
-/// What comes before any kernel's own text.
+/// Text that precedes a kernel's own functions.
 pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     let mut text =
         format!("// {title}\n// Generated; the table of operands says which buffers the numbers stand for.\n");
     for (name, value) in constants {
         let _ = writeln!(text, "#define {name} {value}ull");
     }
-    // What the preprocessor compares and array bounds need are plain numbers.
+    // The preprocessor and array bounds need plain numbers.
     let mut text = text.replace("ull\n", "\n");
     text.push_str(PRELUDE);
     text
@@ -131,7 +131,7 @@ fn stretch_of(text: &mut String, lines: &[Line], range: Range<usize>, carrier: C
 
 const EACH: &str = "#pragma unroll\n    for (int u = 0; u < UNROLL; ++u) ";
 
-/// Whether a word is part of a message.
+/// Condition under which a word is part of a message.
 fn on(sizes: Sizes, operand: u32) -> String {
     match sizes {
         Sizes::Alike => "on[u]".to_owned(),
@@ -139,7 +139,7 @@ fn on(sizes: Sizes, operand: u32) -> String {
     }
 }
 
-/// Looks at all packets once before it waits for any.
+/// Polls all packets once before waiting for any of them.
 fn together(text: &mut String, line: usize, takes: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
     writeln!(text, "    h.line = {line};")?;
     for (v, operand) in takes {
@@ -159,7 +159,7 @@ fn together(text: &mut String, line: usize, takes: &[(u32, u32)], sizes: Sizes) 
     Ok(())
 }
 
-/// The kernels: one rank each, or all ranks of a device in one grid.
+/// The kernels: one rank per grid, or all ranks of a device in one grid.
 fn frame(text: &mut String, bodies: usize) {
     let cases = |indent: &str| {
         let mut cases = String::new();

@@ -1,4 +1,4 @@
-//! CSV: `bytes,time_us`, and `in_place_us` where both were measured; lines that begin with `#` do not count.
+//! CSV logs: columns `bytes`, `time_us` and, if measured, `in_place_us`. Lines that begin with `#` are ignored.
 
 use fabricast_topologies::fabric::near_misses;
 use fabricast_topologies::{Bytes, Place, UnitError};
@@ -6,19 +6,19 @@ use fabricast_topologies::{Bytes, Place, UnitError};
 use super::table::{Clock, Counting, Header, Row, Table, Timing};
 use super::{MeasuredError, Reason, Rejected, number};
 
-/// The columns that a file may have.
+/// Columns that a file may have.
 const COLUMNS: [&str; 3] = ["bytes", "time_us", "in_place_us"];
 
-/// Whether a line is the head of such a file: any of its columns' names are.
+/// Returns true if a line is the header line of a CSV log: it contains the name of any known column.
 pub(super) fn is_head(line: &str) -> bool {
     line.split(',').any(|field| COLUMNS.contains(&field.trim()))
 }
 
-/// Reads the one table of a file.
+/// Reads the only table of a file.
 pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut table: Option<(Table, Head)> = None;
-    // A record is a line: none of the columns can hold a line break.
+    // One record per line: no column can contain a line break.
     let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     for (line, text) in lines {
         let record: Vec<&str> = text.split(',').map(|field| field.trim().trim_matches('"')).collect();
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError
     table.map(|(table, _)| vec![table]).ok_or_else(missing)
 }
 
-/// Where the columns are.
+/// Positions of the columns in a record.
 struct Head {
     columns: usize,
     bytes: usize,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_rows_are_rejected_with_a_reason() {
         let text = "bytes,time_us\n8,1\n8\n8,NaN\n8,0\n8,-1\n0,1\n8,inf\nx,1\n8,1,2\n8,1e-9\n1.5,2\n8,2\n";
         let table = read_log(text, "f.csv").unwrap().remove(0);
         assert_eq!(table.rows.len(), 2);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_are_none() {
+    fn invalid_header_lines_are_errors() {
         for (text, expected) in [
             ("bytes,time\n8,1\n", "f.csv:1: unknown column `time`"),
             ("\n# c\nbytes,in_place_us\n", "f.csv:3: no column `time_us`"),

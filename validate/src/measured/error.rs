@@ -1,29 +1,29 @@
-//! Why measured data could not be had, each with its place.
+//! Errors of reading measured data, each with its source location.
 
 use fabricast_topologies::Place;
 
-/// Why a log or a manifest could not be read.
+/// Reason that a log or a manifest could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MeasuredError {
-    /// A file does not exist, is too large or is no text.
+    /// A file does not exist, is too large or is not text.
     #[error(transparent)]
     Unreadable(fabricast_topologies::Error),
-    /// A text is not well formed, or says something that cannot be.
+    /// A text is malformed or contains an invalid value.
     #[error("{place}: {message}")]
     Invalid {
-        /// Where.
+        /// Source location of the fault.
         place: Place,
-        /// What was found and what was expected.
+        /// The value found and the value expected.
         message: String,
-        /// What to do about it, where there is something better than the message.
+        /// Advice that goes beyond the message, if any.
         help: Option<String>,
     },
-    /// A manifest names a fabric that cannot be had.
+    /// A manifest names a fabric that cannot be loaded.
     #[error("{place}: {error}")]
     Fabric {
-        /// Where the manifest names it.
+        /// Source location of the fabric's name in the manifest.
         place: Place,
-        /// Why it cannot be had.
+        /// Reason that the fabric cannot be loaded.
         error: Box<fabricast_topologies::Error>,
     },
 }
@@ -33,7 +33,7 @@ impl MeasuredError {
         Self::Invalid { place, message: message.into(), help: None }
     }
 
-    /// The place in a text, where there is one.
+    /// Source location of the fault, if it lies in a text.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {

@@ -1,8 +1,9 @@
-//! The collective and the ranks of a table, inferred from its columns.
+//! Infers the collective and the number of ranks of a table from its columns.
 //!
-//! busbw ÷ algbw is a factor of the collective and the ranks n: 2(n−1)/n of all_reduce, (n−1)/n of the collectives of blocks,
-//! 1 of the others (nccl-tests, doc/PERFORMANCE.md). What is printed is rounded, so it is an interval. With it go whether the
-//! table names a reduction and a root, and how size and count hang together.
+//! The ratio busbw ÷ algbw depends only on the collective and the number of ranks n: 2(n−1)/n for all_reduce, (n−1)/n
+//! for collectives whose buffers hold one block per rank, 1 for the others (nccl-tests, doc/PERFORMANCE.md). Printed
+//! figures are rounded, so the ratio is known as an interval. Further evidence: columns of a reduction and a root,
+//! and the ratio of size to count.
 
 use fabricast_sim::schedule::Collective;
 
@@ -14,22 +15,22 @@ use super::table::{Counting, Row};
 pub struct Evidence {
     /// busbw ÷ algbw.
     pub factor: Option<Factor>,
-    /// A reduction is named; `None` where there is no such column.
+    /// True if the row names a reduction; `None` if the table has no such column.
     pub reduces: Option<bool>,
-    /// A root is named; `None` where there is no such column.
+    /// True if the row names a root; `None` if the table has no such column.
     pub rooted: Option<bool>,
 }
 
-/// An interval that holds busbw ÷ algbw.
+/// Interval that contains busbw ÷ algbw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
-    /// Its lower end.
+    /// Lower end.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end.
     pub high: f64,
 }
 
-/// A figure as printed: it stands for all that rounds to it.
+/// A printed figure; it represents every value that rounds to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Printed {
     value: f64,
@@ -37,19 +38,20 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// A figure with the decimals that it has.
+    /// Parses a figure; its number of decimals gives the rounding error.
     pub fn read(text: &str) -> Option<Self> {
         let value: f64 = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
         let (mantissa, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len() as i32);
         let unit = 10f64.powi(power.parse::<i32>().ok()?.checked_sub(decimals)?);
-        // A unit, not half of one: busbw is worked out from algbw before or after that is rounded.
+        // A whole unit, not half of one: nccl-tests computes busbw from algbw before or after rounding, depending on
+        // the version.
         Some(Self { value, half: unit })
     }
 }
 
 impl Factor {
-    /// Of two figures; `None` where they have too few digits.
+    /// Interval of busbw ÷ algbw from two printed figures; `None` if algbw has too few significant digits.
     pub(super) fn of(algbw: Printed, busbw: Printed) -> Option<Self> {
         const LEAST_DIGITS: f64 = 10.0;
         if algbw.value < LEAST_DIGITS * algbw.half {
@@ -79,16 +81,16 @@ pub(super) struct Known {
     pub counting: Counting,
 }
 
-/// Collectives and ranks that columns fit.
+/// Collectives and numbers of ranks that are consistent with the columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Every collective; none where the columns identify nothing.
+    /// All consistent collectives; empty if the columns identify none.
     pub collectives: Vec<Collective>,
-    /// The ranks, where all of them fit one number.
+    /// Number of ranks, if only one is consistent.
     pub ranks: Option<u32>,
 }
 
-/// Tests of nccl-tests whose columns are those of a collective.
+/// Collectives that nccl-tests measures.
 const TESTED: [Collective; 9] = [
     Collective::AllReduce,
     Collective::AllGather,
@@ -101,10 +103,10 @@ const TESTED: [Collective; 9] = [
     Collective::SendRecv,
 ];
 
-/// More ranks than this no log was seen of.
+/// Upper limit of the search for the number of ranks, above any known log.
 const MOST_RANKS: u32 = 1 << 17;
 
-/// Returns the collectives and ranks that the columns of rows fit.
+/// Returns the collectives and the number of ranks that are consistent with the columns of all rows.
 pub(super) fn infer(rows: &[Row], known: Known) -> Found {
     let factors = rows.iter().filter_map(|row| row.evidence.factor);
     let mut all: Option<Factor> = None;
@@ -113,7 +115,7 @@ pub(super) fn infer(rows: &[Row], known: Known) -> Found {
             None => Some(factor),
             Some(before) => match before.and(factor) {
                 Some(both) => Some(both),
-                // Rows of several collectives, or figures of another origin.
+                // The table mixes collectives, or its figures are computed in another way.
                 None => return Found::default(),
             },
         };
@@ -132,14 +134,14 @@ pub(super) fn infer(rows: &[Row], known: Known) -> Found {
         let fitting: Vec<u32> = match known.ranks {
             Some(ranks) => Some(ranks).into_iter().filter(fits).collect(),
             None if depends_on_ranks(collective) => range(collective, factor).filter(fits).take(3).collect(),
-            // Any number of ranks has this factor.
+            // The factor is the same for any number of ranks.
             None => Vec::new(),
         };
         let of_any = known.ranks.is_none() && !depends_on_ranks(collective) && fits(&2);
         if !fitting.is_empty() || of_any {
             collectives.push(collective);
         }
-        // Two that stand for any number.
+        // Two different values mark the number of ranks as undetermined.
         ranks.extend(if of_any { vec![0, 1] } else { fitting });
     }
     ranks.sort_unstable();
@@ -151,7 +153,7 @@ pub(super) fn infer(rows: &[Row], known: Known) -> Found {
     Found { collectives, ranks }
 }
 
-/// Returns true if a row names a reduction and a root as rows of the collective do.
+/// Returns true if the row's reduction and root columns match the collective.
 fn agrees(row: &Row, collective: Collective) -> bool {
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
     let rooted =
@@ -159,17 +161,17 @@ fn agrees(row: &Row, collective: Collective) -> bool {
     row.evidence.reduces.is_none_or(|named| named == reduces) && row.evidence.rooted.is_none_or(|named| named == rooted)
 }
 
-/// busbw ÷ algbw as nccl-tests prints it; of one rank that is 0 where it depends on the ranks.
+/// busbw ÷ algbw as nccl-tests prints it; 0 on one rank where the factor depends on the number of ranks.
 fn bus_factor(collective: Collective, ranks: u32) -> f64 {
     if ranks == 1 && depends_on_ranks(collective) { 0.0 } else { collective.busbw_factor(ranks) }
 }
 
-/// Returns true if the factor of a collective changes with the ranks.
+/// Returns true if the factor of a collective changes with the number of ranks.
 fn depends_on_ranks(collective: Collective) -> bool {
     (collective.busbw_factor(2) - collective.busbw_factor(3)).abs() > f64::EPSILON
 }
 
-/// The numbers of ranks whose factor may lie in an interval: it rises with them.
+/// Range of numbers of ranks whose factor may lie in an interval; the factor rises with the number of ranks.
 fn range(collective: Collective, factor: Factor) -> std::ops::RangeInclusive<u32> {
     let whole = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
     // whole · (n − 1)/n = f at n = whole ÷ (whole − f).
@@ -185,7 +187,7 @@ mod tests {
     use fabricast_topologies::{Bytes, Picos};
     use proptest::prelude::*;
 
-    /// A row as nccl-tests prints it, with two decimals.
+    /// Creates a row with bandwidths of two decimals, as nccl-tests prints them.
     fn row(collective: Collective, ranks: u32, algbw: f64) -> Row {
         let printed = |value: f64| Printed::read(&format!("{value:.2}"));
         let busbw = algbw * collective.busbw_factor(ranks);
@@ -205,7 +207,8 @@ mod tests {
     const NOTHING: Known = Known { collective: None, ranks: None, counting: Counting::Blocks };
 
     proptest! {
-        /// Whatever was run is among what its columns fit, and of what is named one is right.
+        /// The collective that ran is always among the candidates, and a number of ranks, if reported, is the true
+        /// one.
         #[test]
         fn the_collective_that_ran_is_never_excluded(
             which in 0usize..9, ranks in 2u32..600, bandwidths in prop::collection::vec(0.0f64..500.0, 1..6)
@@ -221,17 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_one_only_is_named() {
+    fn a_unique_fit_identifies_collective_and_ranks() {
         let of = |collective, ranks| infer(&[row(collective, ranks, 199.98)], NOTHING);
         assert_eq!(of(Collective::AllReduce, 16), Found { collectives: vec![Collective::AllReduce], ranks: Some(16) });
         let blocks = vec![Collective::AllGather, Collective::AllToAll];
         assert_eq!(of(Collective::AllGather, 16), Found { collectives: blocks, ranks: Some(16) });
         assert_eq!(of(Collective::SendRecv, 16), Found { collectives: vec![Collective::SendRecv], ranks: None });
         assert_eq!(of(Collective::Scatter, 8).collectives, [Collective::Gather, Collective::Scatter]);
-        // All_reduce of 2 ranks has the factor of reduce, which has a root.
+        // All_reduce and reduce have the same factor on 2 ranks; only reduce has a root.
         assert_eq!(of(Collective::AllReduce, 2), Found { collectives: vec![Collective::AllReduce], ranks: Some(2) });
         assert_eq!(infer(&[Row::of(Bytes(8), Picos(1), 1)], NOTHING), Found::default());
-        // Figures that round to nothing identify nothing.
+        // Bandwidths that round to zero identify nothing.
         assert_eq!(infer(&[row(Collective::AllReduce, 8, 0.01)], NOTHING), Found::default());
     }
 }

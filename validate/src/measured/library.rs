@@ -1,4 +1,4 @@
-//! The library that was measured: `nccl-2.28.9`, `vllm-0.24.0`.
+//! Measured library and its version, such as `nccl-2.28.9` or `vllm-0.24.0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use fabricast_sim::schedule::UnknownWord;
 /// A library and its version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Library {
-    /// Which.
+    /// Name of the library.
     pub name: LibraryName,
-    /// Its version as it stands; empty where none is given.
+    /// Version as given; empty if unknown.
     pub version: String,
 }
 
-/// A library.
+/// Name of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LibraryName {
     /// NVIDIA's NCCL.
@@ -27,15 +27,15 @@ pub enum LibraryName {
     Mscclpp,
     /// Open MPI.
     OpenMpi,
-    /// vLLM's own all_reduce.
+    /// vLLM's custom all_reduce.
     Vllm,
-    /// SGLang's own all_reduce.
+    /// SGLang's custom all_reduce.
     Sglang,
-    /// TensorRT-LLM's own all_reduce.
+    /// TensorRT-LLM's custom all_reduce.
     Trtllm,
     /// PyTorch's symmetric memory.
     Torch,
-    /// What `gpu run` executes: its rows name their whole strategy.
+    /// Schedules executed by `gpu run`; its rows name their whole strategy.
     Fabricast,
 }
 
@@ -53,7 +53,7 @@ const NAMES: [(LibraryName, &str); 10] = [
 ];
 
 impl LibraryName {
-    /// `nccl`.
+    /// The name as written in manifests, such as `nccl`.
     #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
@@ -61,8 +61,8 @@ impl LibraryName {
 }
 
 impl Library {
-    /// NCCL by the number that it and nccl-tests print: 22809 is 2.28.9, and before 2.9 the minor version had one digit
-    /// less (2708 is 2.7.8; `NCCL_VERSION` in nccl.h).
+    /// Creates an NCCL library from the version code that NCCL and nccl-tests print: 22809 is 2.28.9. Before 2.9 the
+    /// minor version had one digit less: 2708 is 2.7.8 (`NCCL_VERSION` in nccl.h).
     #[must_use]
     pub fn nccl_of_code(code: u32) -> Self {
         let (major, minor) =
@@ -76,7 +76,7 @@ impl FromStr for Library {
 
     fn from_str(text: &str) -> Result<Self, UnknownWord> {
         let (name, version) = match text.split_once('-') {
-            // A version that was meant, and is empty.
+            // A dash without a version after it is an error.
             Some((_, "")) => return Err(UnknownWord::new("library", text, &NAMES.map(|row| row.1))),
             Some(parts) => parts,
             None => (text, ""),

@@ -1,8 +1,8 @@
-//! Measured data: logs of nccl-tests and CSV files, and the manifests that say what they are logs of.
+//! Measured data: logs of nccl-tests, CSV files, and manifests that describe them.
 //!
-//! Plain data, no GPU: [`read_log`] turns a text into [`Table`]s of [`Row`]s, [`manifest::load`] turns a manifest into
-//! [`Measurement`](manifest::Measurement)s, a table each with its fabric and configuration. What cannot be used is never
-//! dropped in silence: it comes back as [`Rejected`], with its line and the reason.
+//! [`read_log`] parses a text into [`Table`]s of [`Row`]s. [`manifest::load`] loads a manifest into
+//! [`Measurement`](manifest::Measurement)s, each a table with its fabric and configuration. Rows that cannot be used
+//! are never dropped silently: they are returned as [`Rejected`], with line and reason. No GPU is needed.
 
 mod context;
 mod csv_table;
@@ -25,21 +25,21 @@ pub use library::{Library, LibraryName};
 pub use rejected::{Reason, Rejected};
 pub use table::{Clock, Counting, Device, Header, Inferred, P2pChannels, Row, Spread, Table, Timing};
 
-/// The formats that a log can have.
+/// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// What nccl-tests prints.
+    /// Text output of nccl-tests.
     NcclTestsText,
-    /// What nccl-tests writes with `-J`.
+    /// JSON output of nccl-tests (`-J`).
     NcclTestsJson,
-    /// The output of rccl-tests with `-Z json`.
+    /// JSON output of rccl-tests (`-Z json`).
     RcclTestsJson,
-    /// `bytes,time_us`.
+    /// CSV with the columns `bytes,time_us`.
     Csv,
 }
 
 impl LogFormat {
-    /// The format of a text, by its first lines.
+    /// Detects the format of a text from its first lines.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -57,17 +57,17 @@ impl LogFormat {
     }
 }
 
-/// Returns true for texts with a JSON object in each line, as container runtimes store logs.
+/// Returns true if each line of a text holds a JSON object, as in logs stored by container runtimes.
 fn is_lines_of_json(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_object = |line: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line).is_ok();
     lines.next().is_some_and(is_object) && lines.next().is_some_and(is_object)
 }
 
-/// The tables of a log, whatever its format; `source` names it in errors.
+/// Reads the tables of a log in any format; `source` names the log in errors.
 ///
 /// # Errors
-/// [`MeasuredError`], with the line: no table at all, or a text that is not what its first lines promise.
+/// [`MeasuredError`] with the line, if there is no table or the text does not match its detected format.
 pub fn read_log(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     match LogFormat::of(text) {
         LogFormat::NcclTestsText => nccl_tests::text::read(text, source),

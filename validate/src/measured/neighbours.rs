@@ -1,10 +1,11 @@
-//! What the neighbours of a row in size make of it: times of one sweep grow smoothly, so a row that does not go with its
-//! neighbours says more of the moment than of the machine.
+//! Expected times of a row from its neighbours in size. Times of one sweep grow smoothly, so a row that deviates from
+//! its neighbours was probably disturbed.
 
 use fabricast_topologies::{Bytes, Picos};
 
-/// What the rows before and after make of each row of a sweep, on a straight line through the logarithms of sizes and times.
-/// The sweep is in the order of sizes; `None` for its ends, and where neighbours do not lie apart.
+/// Returns the time of each row of a sweep interpolated from the rows before and after it, linearly in the logarithms
+/// of size and time. The sweep is sorted by size. `None` for the first and the last row, and where the neighbours
+/// have the same size.
 pub(crate) fn expected(sweep: &[(Bytes, Picos)]) -> Vec<Option<Picos>> {
     let inner = sweep.windows(3).map(|neighbours| match neighbours {
         [before, own, after] => between(*before, own.0, *after),
@@ -15,8 +16,8 @@ pub(crate) fn expected(sweep: &[(Bytes, Picos)]) -> Vec<Option<Picos>> {
     first.chain(inner).chain(std::iter::repeat_n(None, ends.saturating_sub(1))).collect()
 }
 
-/// Each row of a sweep with the least time that it or any larger row took. More bytes take no less time, and what disturbs a call only
-/// makes it longer: a row above this says more of its moment than those that are not.
+/// Returns each row of a sweep with the shortest time of that row and all larger ones. Larger messages need no less
+/// time and disturbances only prolong a call, so a row above this value was disturbed.
 pub(crate) fn undisturbed(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, Picos)> {
     let mut least = Picos(u64::MAX);
     let mut found: Vec<_> = sweep.to_vec();
@@ -27,7 +28,7 @@ pub(crate) fn undisturbed(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, Picos)> {
     found
 }
 
-/// What lies between two points at a size; `None` where they do not lie apart.
+/// Interpolates the time at a size between two points; `None` if the points have the same size.
 fn between(before: (Bytes, Picos), at: Bytes, after: (Bytes, Picos)) -> Option<Picos> {
     let ln = |value: u64| (value.max(1) as f64).ln();
     let length = ln(after.0.0) - ln(before.0.0);
@@ -48,14 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_through_logarithms() {
+    fn interpolation_is_linear_in_logarithms() {
         assert_eq!(between(at(1 << 10, 1_000), Bytes(1 << 12), at(1 << 14, 4_000)), Some(Picos(2_000)));
         assert_eq!(between(at(1 << 10, 500), Bytes(1 << 11), at(1 << 14, 4_000)), Some(Picos(841)));
         assert_eq!(between(at(1 << 10, 500), Bytes(1 << 10), at(1 << 10, 600)), None);
     }
 
     #[test]
-    fn ends_have_one_neighbour_only() {
+    fn ends_of_a_sweep_have_no_expected_time() {
         let sweep = [at(1 << 10, 1_000), at(1 << 12, 5_000), at(1 << 14, 4_000), at(1 << 16, 4_000)];
         assert_eq!(expected(&sweep), [None, Some(Picos(2_000)), Some(Picos(4_472)), None]);
         for few in 0..3 {

@@ -1,13 +1,13 @@
-//! Figures of logs: times in microseconds, sizes, counts.
+//! Parsers of the figures in logs: times in microseconds, sizes, counts.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use super::Reason;
 
-/// Longer than this no call takes: 11 days.
+/// Upper limit of a call's time in microseconds (11 days).
 const LONGEST_US: f64 = 1e12;
 
-/// A time in microseconds that can be one: over 0, finite.
+/// Parses a time in microseconds; it must be positive and at most [`LONGEST_US`].
 pub(super) fn time(column: &'static str, text: &str) -> Result<Picos, Reason> {
     let expected = "a time in microseconds, over 0";
     let wrong = || Reason::NotANumber { column, text: text.to_owned(), expected };
@@ -15,18 +15,18 @@ pub(super) fn time(column: &'static str, text: &str) -> Result<Picos, Reason> {
     time_of(us).ok_or_else(wrong)
 }
 
-/// Microseconds as a time; none where they cannot be one.
+/// Converts microseconds to a time; `None` if they are not positive or exceed [`LONGEST_US`].
 pub(super) fn time_of(us: f64) -> Option<Picos> {
     let time = (us > 0.0 && us <= LONGEST_US).then(|| Picos::from_us(us))?;
     (time > Picos::ZERO).then_some(time)
 }
 
-/// A bandwidth or a share: a number, nothing more is asked of it.
+/// Parses a bandwidth or a share; any number is valid.
 pub(super) fn figure(column: &'static str, text: &str) -> Result<f64, Reason> {
     text.parse().map_err(|_| Reason::NotANumber { column, text: text.to_owned(), expected: "a number" })
 }
 
-/// A size in bytes, up to [`Bytes::MAX`].
+/// Parses a size in bytes, from 1 to [`Bytes::MAX`].
 pub(super) fn bytes(text: &str) -> Result<Bytes, Reason> {
     let read = text.parse::<u64>().ok().map(Bytes).filter(|&bytes| bytes <= Bytes::MAX);
     let bytes = read.ok_or_else(|| Reason::NotANumber {
@@ -37,7 +37,7 @@ pub(super) fn bytes(text: &str) -> Result<Bytes, Reason> {
     if bytes.0 == 0 { Err(Reason::NoBytes) } else { Ok(bytes) }
 }
 
-/// A count of elements.
+/// Parses a count of elements.
 pub(super) fn count(text: &str) -> Result<u64, Reason> {
     text.parse().map_err(|_| Reason::NotANumber {
         column: "count",

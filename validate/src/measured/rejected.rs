@@ -1,4 +1,4 @@
-//! Rows of a log that cannot be used, and why.
+//! Rows of a log that cannot be used, with the reason.
 
 use fabricast_sim::schedule::{Collective, DataType};
 use fabricast_topologies::Bytes;
@@ -6,52 +6,52 @@ use fabricast_topologies::Bytes;
 /// A row that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its line, from 1.
+    /// Line of the row, from 1.
     pub line: u32,
-    /// Why.
+    /// Reason of the rejection.
     pub reason: Reason,
 }
 
-/// Why a row cannot be used.
+/// Reason that a row cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// The row has not the columns that the head line names.
+    /// The number of columns differs from the header line's.
     #[error("{found} columns; the head line has {expected}")]
     Columns {
-        /// In the row.
+        /// Columns of the row.
         found: usize,
-        /// As the head line says.
+        /// Columns of the header line.
         expected: usize,
     },
-    /// A row that ends before its times.
+    /// The row ends before its times.
     #[error("the row is cut off")]
     CutOff,
-    /// A field that should be a number.
+    /// A field is not a valid number.
     #[error("{column}: `{text}` is not {expected}")]
     NotANumber {
-        /// The column.
+        /// Name of the column.
         column: &'static str,
-        /// As it stands.
+        /// Text of the field.
         text: String,
-        /// What would have been right.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// No bytes were moved (nccl-tests rounds small sizes down to nothing).
+    /// The size is zero (nccl-tests rounds small sizes down to zero).
     #[error("moves no bytes")]
     NoBytes,
-    /// Neither side was measured.
+    /// Neither the out-of-place nor the in-place call was measured.
     #[error("has no time")]
     NoTime,
-    /// A row of calls in place among others: what ran has no word for that.
+    /// The row is of an in-place call, which a manifest cannot describe.
     #[error("is in place, which measurements have no word for")]
     InPlace,
-    /// A row whose results are wrong, as `gpu run` found.
+    /// `gpu run` found a wrong result.
     #[error("its result is wrong: the time is not that of the collective")]
     Faulty,
     /// nccl-tests found wrong results.
     #[error("{0} wrong results: the time is not that of the collective")]
     WrongResults(u64),
-    /// An element type that is not known here.
+    /// The element type is unknown.
     #[error("unknown element type `{0}`")]
     UnknownType(String),
     /// The size does not follow from the count.
@@ -59,47 +59,47 @@ pub enum Reason {
     SizeRule {
         /// The collective.
         collective: Collective,
-        /// As the row says.
+        /// Count of the row.
         count: u64,
         /// The element type.
         dtype: DataType,
         /// Ranks of the communicator.
         ranks: u32,
-        /// What nccl-tests would print.
+        /// Size that nccl-tests would print.
         expected: Bytes,
-        /// What stands there.
+        /// Size of the row.
         found: Bytes,
     },
-    /// The size is not a whole number of the elements counted.
+    /// The size is not a whole multiple of the counted elements.
     #[error("{found} are not a multiple of {count} elements of {dtype}")]
     NotOfElements {
-        /// As the row says.
+        /// Count of the row.
         count: u64,
         /// The element type.
         dtype: DataType,
-        /// What stands there.
+        /// Size of the row.
         found: Bytes,
     },
-    /// `-C`: how long the call took the CPU, which says nothing of the collective.
+    /// The time is the CPU's (nccl-tests `-C`), not the collective's.
     #[error("is the CPU's time (nccl-tests -C), not the collective's")]
     CpuTime,
-    /// A test of nccl-tests that is no collective known here.
+    /// The nccl-tests program measures an unknown collective.
     #[error("the test `{0}` is none of the collectives")]
     UnknownTest(String),
-    /// The measurement is of another element type.
+    /// The row's element type differs from the measurement's.
     #[error("is of {found}, and the measurement of {wanted}")]
     OtherType {
-        /// The row's.
+        /// Element type of the row.
         found: DataType,
-        /// The manifest's.
+        /// Element type in the manifest.
         wanted: DataType,
     },
-    /// The measurement is of another collective.
+    /// The table's collective differs from the measurement's.
     #[error("is of {found}, and the measurement of {wanted}")]
     OtherCollective {
-        /// The table's.
+        /// Collective of the table.
         found: Collective,
-        /// The manifest's.
+        /// Collective in the manifest.
         wanted: Collective,
     },
 }

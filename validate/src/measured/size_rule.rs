@@ -1,8 +1,8 @@
-//! nccl-tests' rule of sizes: what the columns `size` and `count` have to do with each other.
+//! Relation between the columns `size` and `count` of nccl-tests.
 //!
-//! From `*GetCollByteCount` in nccl-tests (src/all_reduce.cu and its neighbours, 2.19.6): `size` is the larger of send and
-//! receive buffer; `count` is what is passed to NCCL, which is a block for the collectives whose buffers hold one for each
-//! rank, and the whole buffer for the others.
+//! Source: `*GetCollByteCount` in nccl-tests 2.19.6 (src/all_reduce.cu and the other tests). `size` is the larger of
+//! send and receive buffer. `count` is the count passed to NCCL: one block for collectives whose buffers hold one
+//! block per rank, the whole buffer for the others.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -10,7 +10,7 @@ use fabricast_topologies::Bytes;
 use super::Reason;
 use super::table::{Counting, Row};
 
-/// Blocks in the larger buffer.
+/// Number of blocks in the larger buffer.
 fn blocks(collective: Collective, ranks: u32) -> u64 {
     match collective {
         Collective::AllReduce
@@ -27,7 +27,7 @@ fn blocks(collective: Collective, ranks: u32) -> u64 {
     }
 }
 
-/// Why a row cannot be of this collective; rows that do not say what they count are taken as they are.
+/// Returns the reason that a row cannot be of this collective; `None` for rows without count or element type.
 pub(super) fn fault(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let whole = count.checked_mul(dtype.size().0);
@@ -44,7 +44,7 @@ pub(super) fn fault(row: &Row, collective: Collective, ranks: u32, counting: Cou
     })
 }
 
-/// Why a row cannot be of any collective.
+/// Returns the reason that a row cannot be of any collective.
 pub(super) fn fault_of_any(row: &Row) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let whole = count.checked_mul(dtype.size().0).filter(|&whole| whole > 0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn any_collective_is_a_multiple() {
+    fn sizes_must_be_multiples_of_the_count() {
         assert_eq!(fault_of_any(&row(1024, 32)), None);
         assert!(fault_of_any(&row(1025, 32)).is_some());
         assert!(fault_of_any(&row(1024, 0)).is_some());

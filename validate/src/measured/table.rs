@@ -1,4 +1,4 @@
-//! What a log says: a header and rows of times by size.
+//! Contents of a log: tables with a header and rows of times by size.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
@@ -11,61 +11,61 @@ use super::{Library, Rejected};
 /// A table of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// What the lines before it say.
+    /// Header: facts from the lines before the table.
     pub header: Header,
-    /// Rows that can be used, in the order of the log.
+    /// Usable rows, in the order of the log.
     pub rows: Vec<Row>,
-    /// Rows that cannot.
+    /// Rows that cannot be used.
     pub rejected: Vec<Rejected>,
-    /// The line of its head, from 1.
+    /// Line of the table's header line, from 1.
     pub line: u32,
 }
 
-/// What a log says of all its rows; absent where it says nothing.
+/// Facts of a log that apply to all rows of a table; `None` where the log does not state them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The program, as it names itself: `all_reduce_perf`.
+    /// Name of the program, such as `all_reduce_perf`.
     pub program: Option<String>,
-    /// The collective that the program measures.
+    /// Collective that the program measures.
     pub collective: Option<Collective>,
-    /// The version of nccl-tests.
+    /// Version of nccl-tests.
     pub tests_version: Option<String>,
-    /// NCCL, with its version.
+    /// Library with its version.
     pub library: Option<Library>,
     /// Ranks of the communicator.
     pub ranks: Option<u32>,
-    /// GPUs that one thread drives.
+    /// GPUs driven by one thread.
     pub gpus_per_thread: Option<u32>,
-    /// Threads of a process.
+    /// Threads of one process.
     pub threads: Option<u32>,
-    /// The devices that are listed; NCCL's tests cut the list of a process with many.
+    /// Devices listed; nccl-tests truncates the list of a process with many devices.
     pub devices: Vec<Device>,
-    /// From a CUDA graph, or call by call.
+    /// Launch mode: CUDA graph or one launch per call.
     pub launch: Option<Launch>,
-    /// Who drives the GPUs of a host.
+    /// Process layout: one process per GPU or one for all GPUs of a host.
     pub processes: Option<Processes>,
-    /// Timed calls of each row.
+    /// Timed calls per row.
     pub iterations: Option<u32>,
-    /// How the column `count` is meant.
+    /// Meaning of the column `count`.
     pub counting: Counting,
-    /// Hosts of the communicator, where the log counts them.
+    /// Hosts of the communicator, if the log states their number.
     pub nodes: Option<u32>,
-    /// Runs of processes that know nothing of each other, where the log holds several: nccl-tests built without MPI=1.
-    /// Ranks, devices and rows of a table are then those of one of them.
+    /// Number of independent runs in the log, if several: nccl-tests built without MPI=1. Ranks, devices and rows of
+    /// a table are then those of one run.
     pub separate_runs: Option<u32>,
-    /// Channels of sends and receives as NCCL reports them (`NCCL_DEBUG=INFO`).
+    /// Channels of sends and receives, as reported by NCCL (`NCCL_DEBUG=INFO`).
     pub p2p_channels: Option<P2pChannels>,
-    /// Collectives that the columns fit; none where they identify nothing.
+    /// Collectives consistent with the columns; empty if the columns identify none.
     pub candidates: Vec<Collective>,
-    /// Parts of the header that come from the columns of the table.
+    /// Parts of the header that are inferred from the columns of the table.
     pub inferred: Inferred,
-    /// Ranks that the columns fit, where the description of the log says otherwise.
+    /// Number of ranks that the columns fit, if it contradicts the manifest entry.
     pub doubted_ranks: Option<u32>,
-    /// The collective that the columns fit, where the description of the log says otherwise.
+    /// Collective that the columns fit, if it contradicts the manifest entry.
     pub doubted_collective: Option<Collective>,
 }
 
-/// Parts of a header that come from the columns of the table.
+/// Parts of a header that are inferred from the columns of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inferred {
     /// The collective.
@@ -74,99 +74,99 @@ pub struct Inferred {
     pub ranks: bool,
 }
 
-/// Channels of sends and receives: `4 p2p channels, 2 p2p channels per peer`.
+/// Channels of sends and receives, from NCCL's line `4 p2p channels, 2 p2p channels per peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct P2pChannels {
-    /// Of all peers together.
+    /// Channels in total.
     pub all: u16,
-    /// Of each peer.
+    /// Channels per peer.
     pub per_peer: u16,
 }
 
-/// What the column `count` of collectives of blocks counts.
+/// Meaning of the column `count` for collectives whose buffers hold one block per rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// The elements of a block: nccl-tests that name their version.
+    /// Elements of one block: nccl-tests versions that print their version.
     #[default]
     Blocks,
-    /// Of a block or of the whole buffer: older ones, and logs without a header.
+    /// Elements of one block or of the whole buffer: older versions and logs without a header.
     BlocksOrWhole,
 }
 
-/// A device as nccl-tests lists it.
+/// A device as listed by nccl-tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its rank.
+    /// Rank of the device.
     pub rank: u32,
-    /// The communicator that the rank is in, where nccl-tests split the ranks.
+    /// Communicator of the rank, if nccl-tests split the ranks.
     pub group: u32,
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// The host's name.
+    /// Host name.
     pub host: String,
-    /// CUDA's number.
+    /// CUDA device number.
     pub device: u32,
-    /// `NVIDIA H200`.
+    /// Model, such as `NVIDIA H200`.
     pub model: String,
 }
 
-/// A row: one size.
+/// A row of a table: the times of one message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// nccl-tests' size: the larger buffer of a rank.
+    /// Size as defined by nccl-tests: the larger buffer of a rank.
     pub bytes: Bytes,
-    /// Elements, as nccl-tests counts them.
+    /// Elements, as counted by nccl-tests.
     pub count: Option<u64>,
-    /// Their type.
+    /// Element type.
     pub dtype: Option<DataType>,
-    /// The reduction; absent where nothing is reduced, and for those that have no name here (`avg`, `mulsum`).
+    /// Reduction; `None` if there is none or if it is not supported here (`avg`, `mulsum`).
     pub op: Option<ReduceOp>,
-    /// The root, where there is one.
+    /// Root, if the collective has one.
     pub root: Option<u32>,
-    /// With different buffers for input and output; absent where only in place was measured.
+    /// Out-of-place time; `None` if only in-place calls were measured.
     pub out_of_place: Option<Timing>,
-    /// In place.
+    /// In-place time.
     pub in_place: Option<Timing>,
-    /// Properties that narrow down its collective.
+    /// Properties that narrow down the collective.
     pub evidence: Evidence,
-    /// Its line, from 1.
+    /// Line of the row, from 1.
     pub line: u32,
 }
 
 /// A measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// The mean over the calls.
+    /// Mean over the calls.
     pub time: Picos,
-    /// Over single calls (`-I`).
+    /// Spread over single calls (`-I`).
     pub spread: Option<Spread>,
-    /// Whose time it is.
+    /// Clock that measured the time.
     pub clock: Clock,
 }
 
-/// Times of single calls.
+/// Spread of the times of single calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The shortest.
+    /// Minimum.
     pub min: Picos,
-    /// The longest.
+    /// Maximum.
     pub max: Picos,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub p99: Picos,
 }
 
-/// Whose time was measured.
+/// Clock that measured a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// From start to end of the calls.
+    /// Elapsed time from the first call's start to the last call's end.
     #[default]
     Collective,
-    /// The CPU's part of the call (`-C`).
+    /// CPU time of the call (`-C`).
     Cpu,
 }
 
 impl Row {
-    /// A row of which only size and time are known.
+    /// Creates a row of which only size and time are known.
     #[must_use]
     pub fn of(bytes: Bytes, time: Picos, line: u32) -> Self {
         let timing = Timing { time, spread: None, clock: Clock::Collective };
@@ -183,7 +183,7 @@ impl Row {
         }
     }
 
-    /// What counts as measured: out of place, or in place where nothing else was measured.
+    /// The measured time: out of place, or in place if only that was measured.
     #[must_use]
     pub fn measured(&self) -> Picos {
         self.out_of_place.or(self.in_place).map_or(Picos::ZERO, |timing| timing.time)
@@ -191,17 +191,17 @@ impl Row {
 }
 
 impl Table {
-    /// Rejects the rows whose size does not follow from their count, for a collective on so many ranks.
+    /// Rejects rows whose size does not follow from their count, for a collective on `ranks` ranks.
     pub fn check_sizes(&mut self, collective: Collective, ranks: u32) {
         let counting = self.header.counting;
         self.reject(|row| size_rule::fault(row, collective, ranks, counting));
     }
 
-    /// Takes the collective and the ranks from the columns where the header does not name them and the columns fit one
-    /// only; what is given from elsewhere restricts them.
+    /// Infers the collective and the ranks from the columns if the header does not name them and exactly one
+    /// candidate fits. Values passed by the caller restrict the candidates.
     pub fn infer(&mut self, collective: Option<Collective>, ranks: Option<u32>) {
         let header = &self.header;
-        // A test of nccl-tests that is none of ours has no collective.
+        // An nccl-tests program of an unsupported collective: nothing to infer.
         if header.program.is_some() && header.collective.is_none() || self.rows.is_empty() {
             return;
         }
@@ -217,7 +217,7 @@ impl Table {
             header.inferred.ranks = found.ranks.is_some();
         }
         if header.collective.is_none() && collective.is_none() {
-            // One rank only copies, whatever it is asked for.
+            // A single rank only copies, so all candidates are equivalent.
             let alone = header.ranks == Some(1);
             match found.collectives.as_slice() {
                 [one] => header.collective = Some(*one),
@@ -229,7 +229,7 @@ impl Table {
         header.candidates = found.collectives;
     }
 
-    /// Rejects the rows for which there is a reason.
+    /// Rejects the rows for which `fault` returns a reason.
     pub fn reject(&mut self, fault: impl Fn(&Row) -> Option<super::Reason>) {
         let Self { rows, rejected, .. } = self;
         rows.retain(|row| match fault(row) {
@@ -244,7 +244,7 @@ impl Table {
 }
 
 impl Header {
-    /// Hosts: those that the log counts, or those among the devices listed, where any are; of separate runs one.
+    /// Number of hosts: stated by the log or counted among the listed devices, if any; 1 for separate runs.
     #[must_use]
     pub fn hosts(&self) -> Option<u32> {
         if self.separate_runs.is_some() {

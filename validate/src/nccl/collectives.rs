@@ -1,4 +1,4 @@
-//! The collectives, on a stream. Counts are in elements, as NCCL's; addresses are checked by nobody.
+//! NCCL collectives on a stream. Counts are in elements, as in NCCL; addresses are not checked.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -23,47 +23,48 @@ fn rank(number: usize) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-/// What a rank brings to a call and takes from it: addresses on the communicator's GPU with room for what the call reads
-/// and writes until the stream is done. Of a call in blocks `count` is a block's, and the larger buffer has one for each rank.
+/// Buffers of a rank for a call: addresses on the communicator's GPU, valid for everything the call reads and writes
+/// until the stream is done. For collectives in blocks, `count` is the size of one block, and the larger buffer has
+/// one block per rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Where its input lies.
+    /// Address of the input.
     pub input: DeviceAddress,
-    /// Where its result goes.
+    /// Address of the output.
     pub output: DeviceAddress,
-    /// Elements.
+    /// Number of elements.
     pub count: usize,
-    /// Of which type.
+    /// Element type.
     pub dtype: DataType,
 }
 
-/// The collectives that every rank calls with the same arguments.
+/// Collectives that every rank calls with the same arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Every rank ends with the reduction of all inputs.
+    /// All ranks receive the reduction of all inputs.
     AllReduce(ReduceOp),
-    /// Every rank ends with all inputs in rank order; in blocks.
+    /// All ranks receive all inputs in rank order; in blocks.
     AllGather,
-    /// Rank r ends with block r of the reduction of all inputs; in blocks.
+    /// Rank r receives block r of the reduction of all inputs; in blocks.
     ReduceScatter(ReduceOp),
-    /// Every rank ends with the input of this rank.
+    /// All ranks receive the input of this rank.
     Broadcast(usize),
-    /// This rank ends with the reduction of all inputs; the output of others does not matter.
+    /// This rank receives the reduction of all inputs; the output of the others is undefined.
     Reduce(ReduceOp, usize),
 }
 
 impl Communicator {
-    /// Puts a collective on a stream.
+    /// Enqueues a collective on a stream.
     ///
     /// # Safety
-    /// The operands are as [`Operands`] says, and the stream is of the communicator's GPU.
+    /// The operands must be valid as described at [`Operands`], and the stream must belong to the communicator's GPU.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub unsafe fn collective(&self, stream: &Stream, operation: Operation, of: Operands) -> Result<(), NcclError> {
         let (input, output, count, dtype) = (from(of.input), to(of.output), of.count, data_type(of.dtype));
         let (raw, stream, nccl) = (self.raw, stream.raw().cast(), &self.nccl.functions);
-        // SAFETY: the caller answers for the addresses; communicator and stream live.
+        // SAFETY: the caller guarantees the addresses; communicator and stream are alive.
         let (code, call) = unsafe {
             match operation {
                 Operation::AllReduce(op) => {
@@ -85,14 +86,15 @@ impl Communicator {
         self.check(code, call)
     }
 
-    /// Sends to `peer`, which must receive as much. Sends and receives that need each other go into one
-    /// [group](super::Nccl::group).
+    /// Sends to `peer`, which must receive as many elements. Sends and receives that depend on each other must be in
+    /// one [group](super::Nccl::group).
     ///
     /// # Safety
-    /// The address is on the communicator's GPU, as is the stream, with room for `count` elements until the stream is done.
+    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the
+    /// stream is done.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub unsafe fn send(
         &self,
         stream: &Stream,
@@ -102,19 +104,20 @@ impl Communicator {
         peer: usize,
     ) -> Result<(), NcclError> {
         let stream = stream.raw().cast();
-        // SAFETY: the caller answers for the address; communicator and stream live.
+        // SAFETY: the caller guarantees the address; communicator and stream are alive.
         let code =
             unsafe { (self.nccl.functions.send)(from(input), count, data_type(dtype), rank(peer), self.raw, stream) };
         self.check(code, "ncclSend")
     }
 
-    /// Receives from `peer`, which must send as much.
+    /// Receives from `peer`, which must send as many elements.
     ///
     /// # Safety
-    /// The address is on the communicator's GPU, as is the stream, with room for `count` elements until the stream is done.
+    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the
+    /// stream is done.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub unsafe fn recv(
         &self,
         stream: &Stream,
@@ -124,27 +127,27 @@ impl Communicator {
         peer: usize,
     ) -> Result<(), NcclError> {
         let stream = stream.raw().cast();
-        // SAFETY: the caller answers for the address; communicator and stream live.
+        // SAFETY: the caller guarantees the address; communicator and stream are alive.
         let code =
             unsafe { (self.nccl.functions.recv)(to(output), count, data_type(dtype), rank(peer), self.raw, stream) };
         self.check(code, "ncclRecv")
     }
 
-    /// Block r of every rank's input ends on rank r, in rank order: sends and receives in one group, as NCCL itself
-    /// does it.
+    /// All-to-all: block r of every rank's input is sent to rank r, in rank order. Implemented by sends and receives
+    /// in one group, as in NCCL.
     ///
     /// # Safety
-    /// As of [`Communicator::collective`]; in blocks, both buffers have one for each rank.
+    /// See [`Communicator::collective`]; both buffers must have one block per rank.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub unsafe fn all_to_all(&self, stream: &Stream, of: Operands) -> Result<(), NcclError> {
         let Operands { input, output, count, dtype } = of;
         let block = dtype.size().0 * count as u64;
         let at = |start: DeviceAddress, peer: usize| start.plus(Bytes(block * peer as u64));
         self.nccl.group(|| {
             for peer in 0..self.size() {
-                // SAFETY: the caller answers for the addresses.
+                // SAFETY: the caller guarantees the addresses.
                 unsafe {
                     self.send(stream, at(input, peer), count, dtype, peer)?;
                     self.recv(stream, at(output, peer), count, dtype, peer)?;

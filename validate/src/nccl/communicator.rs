@@ -1,4 +1,4 @@
-//! A rank's communicator: made together with the other ranks', destroyed or aborted when dropped.
+//! Communicator of one rank: created jointly with the other ranks', destroyed or aborted when dropped.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_char, c_int};
@@ -9,25 +9,26 @@ use super::library::{Comm, Nccl, UniqueId};
 use super::window::Window;
 use crate::cuda::Context;
 
-/// What a communicator is made with. Absent: NCCL decides, or its environment.
+/// Configuration of a communicator; `None` leaves the value to NCCL or its environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The fewest thread blocks of a collective: `minCTAs`.
+    /// Minimum number of thread blocks of a collective: `minCTAs`.
     pub min_blocks: Option<u32>,
-    /// The most: `maxCTAs`.
+    /// Maximum number of thread blocks of a collective: `maxCTAs`.
     pub max_blocks: Option<u32>,
 }
 
-/// How buffers that calls get are known to NCCL.
+/// Registration of buffers with NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// Not at all.
+    /// Not registered.
     Plain,
-    /// As windows at the same place on every rank, which its symmetric kernels need: nccl-tests' `-R 2`.
+    /// Registered as symmetric windows at the same offset on every rank, as NCCL's symmetric kernels require
+    /// (nccl-tests `-R 2`).
     Symmetric,
 }
 
-/// `ncclConfig_t` as 2.18 has it. Later versions add fields behind these and take a shorter struct by its size.
+/// `ncclConfig_t` of NCCL 2.18. Later versions append fields and accept a shorter struct by its size.
 #[repr(C)]
 struct RawConfig {
     size: usize,
@@ -60,9 +61,9 @@ impl RawConfig {
     }
 }
 
-/// One rank's end of a communicator. The calls of one communicator come from one thread at a time. Before it is dropped
-/// the streams of all ranks should be done: let the [`Member`](crate::cuda::Member)s meet. Where one failed, the others
-/// [`abort`](Self::abort).
+/// One rank of a communicator. Calls on it must come from one thread at a time. All ranks' streams should be done
+/// before it is dropped; synchronize the [`Member`](crate::cuda::Member)s for that. If one rank failed, the others
+/// must [`abort`](Self::abort).
 #[derive(Debug)]
 pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
@@ -73,15 +74,15 @@ pub struct Communicator {
     size: usize,
 }
 
-// SAFETY: NCCL takes a communicator from any thread, one at a time; `Communicator` is not `Sync`.
+// SAFETY: NCCL accepts a communicator from any thread, one at a time; `Communicator` is not `Sync`.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Makes the end of `rank`, on the GPU of `context`. Returns when all `size` ranks have called it with the same id,
-    /// each in a thread or process of its own.
+    /// Creates the communicator of `rank` on the GPU of `context`. Blocks until all `size` ranks have called it with
+    /// the same id, each from its own thread or process.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub fn new(
         nccl: &Arc<Nccl>,
         context: &Arc<Context>,
@@ -94,7 +95,7 @@ impl Communicator {
         let mut raw = std::ptr::null_mut();
         let config = RawConfig::of(config);
         let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
-        // SAFETY: the config lives through the call and says its size; NCCL writes one pointer.
+        // SAFETY: the config outlives the call and states its size; NCCL writes one pointer.
         let code = unsafe {
             let config = std::ptr::from_ref(&config).cast();
             (nccl.functions.init_rank_config)(&raw mut raw, number(size), id, number(rank), config)
@@ -108,31 +109,31 @@ impl Communicator {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// What went wrong on another rank or in the background, if anything; look at it while waiting for a stream.
+    /// Asynchronous error of another rank or a background thread, if any; poll it while waiting for a stream.
     ///
     /// # Errors
-    /// That error.
+    /// The asynchronous error.
     pub fn health(&self) -> Result<(), NcclError> {
         let mut state = 0;
-        // SAFETY: the communicator lives; one int is written.
+        // SAFETY: the communicator is alive; NCCL writes one int.
         let code = unsafe { (self.nccl.functions.async_error)(self.raw, &raw mut state) };
         self.check(code, "ncclCommGetAsyncError")?;
         self.check(state, "ncclCommGetAsyncError")
     }
 
-    /// Ends it at once, without the other ranks: what is under way on it is given up.
+    /// Aborts the communicator without the other ranks; operations in progress are cancelled.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub fn abort(mut self) -> Result<(), NcclError> {
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
         self.context.bind()?;
-        // SAFETY: made once, ended once: the pointer was taken out.
+        // SAFETY: the pointer was taken out, so the communicator is ended exactly once.
         let code = unsafe { (self.nccl.functions.abort)(raw) };
         self.check(code, "ncclCommAbort")
     }
@@ -147,14 +148,14 @@ impl Drop for Communicator {
         if self.raw.is_null() || self.context.bind_to_free().is_err() {
             return;
         }
-        // Destroying waits for what is under way, which would be forever where another rank failed.
+        // Destroying waits for operations in progress, which would hang if another rank failed.
         let failed = std::thread::panicking() || self.health().is_err();
         if !failed {
             self.deregister();
         }
         let functions = &self.nccl.functions;
         let end = if failed { functions.abort } else { functions.destroy };
-        // SAFETY: made once, ended once. Nothing is left to tell an error to.
+        // SAFETY: ended exactly once. A destructor cannot report errors.
         let _ = unsafe { end(self.raw) };
     }
 }
@@ -164,8 +165,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_config_lies_as_in_the_header() {
-        // Offsets of nccl.h 2.18 on a 64-bit machine.
+    fn config_layout_matches_the_header() {
+        // Offsets in nccl.h 2.18 on a 64-bit machine.
         assert_eq!(std::mem::offset_of!(RawConfig, blocking), 16);
         assert_eq!(std::mem::offset_of!(RawConfig, net_name), 32);
         assert_eq!(size_of::<RawConfig>(), 48);

@@ -1,10 +1,10 @@
-//! What can go wrong with NCCL.
+//! Errors of NCCL.
 
 use crate::cuda::CudaError;
 use crate::cuda::team::Consequence;
 use crate::shared_library::LibraryError;
 
-/// Why NCCL did not do what it was asked.
+/// Reason that an NCCL operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NcclError {
     /// The library is missing, broken, or lacks a function.
@@ -13,18 +13,18 @@ pub enum NcclError {
     /// A call failed.
     #[error("{call} failed{}: {text} ({code}){}", .rank.map(|r| format!(" on rank {r}")).unwrap_or_default(), detail(.last))]
     Call {
-        /// NCCL's function.
+        /// Name of the NCCL function.
         call: &'static str,
-        /// The rank, where one was concerned.
+        /// Rank, if the call belongs to one.
         rank: Option<usize>,
-        /// NCCL's code.
+        /// NCCL's result code.
         code: i32,
-        /// Its text for the code.
+        /// NCCL's text for the code.
         text: String,
-        /// The last error that NCCL remembers, which often names the cause; may be empty.
+        /// Last error recorded by NCCL, which often names the cause; may be empty.
         last: String,
     },
-    /// The driver failed.
+    /// The CUDA driver failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }

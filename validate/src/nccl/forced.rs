@@ -1,47 +1,48 @@
-//! The algorithm and the protocol that NCCL is made to take, by its environment.
+//! Forces NCCL's algorithm and protocol through its environment.
 //!
-//! NCCL reads `NCCL_ALGO` and `NCCL_PROTO` whenever it makes a communicator, and C's environment must not be changed where another
-//! thread may read it: `setenv` moves what `getenv` looks through. So the variables get their place while the process has one
-//! thread ([`reserve`]), with `putenv`, which makes a text of the caller's part of the environment: the environment does not move from
-//! then on, and a variable is set by storing bytes of its own text, which always ends within its room.
+//! NCCL reads `NCCL_ALGO` and `NCCL_PROTO` whenever it creates a communicator. C's environment must not change while
+//! another thread may read it: `setenv` reallocates the array that `getenv` searches. The variables are therefore
+//! placed while the process has a single thread ([`reserve`]), with `putenv`, which makes the caller's text part of
+//! the environment. From then on the array does not change: a variable is set by storing bytes into its own text,
+//! which always ends with a zero inside its buffer.
 #![expect(unsafe_code, reason = "makes texts part of the environment")]
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Settings for every process that uses NCCL or NVSHMEM on a host shared with others: no NVLink multicast, whose misuse
-/// can put a host's GPUs out of service.
+/// Settings for every process that uses NCCL or NVSHMEM on a shared host: NVLink multicast is disabled, because its
+/// misuse can put a host's GPUs out of service.
 pub const SHARED_HOST: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NVSHMEM_DISABLE_NVLS", "1")];
 
-/// A choice that NCCL is forced to. Absent: NCCL chooses.
+/// Choices forced on NCCL; `None` leaves the choice to NCCL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forced {
     /// `NCCL_ALGO`: `Ring`, `Tree`, …
     pub algorithm: Option<String>,
     /// `NCCL_PROTO`: `LL`, `LL128`, `Simple`.
     pub protocol: Option<String>,
-    /// Thread blocks, which are channels: `minCTAs` and `maxCTAs` of the communicator's configuration.
+    /// Number of thread blocks (channels): `minCTAs` and `maxCTAs` of the communicator's configuration.
     pub channels: Option<u32>,
 }
 
-/// Why the environment cannot say what is forced.
+/// Reason that a choice cannot be forced through the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// Its variables have no place.
+    /// The variables are not reserved.
     #[error("NCCL's environment was not reserved when the process had one thread")]
     NotReserved,
-    /// The process has other threads already, or it is not known how many it has.
+    /// The process already has other threads, or their number is unknown.
     #[error("NCCL's environment can only be reserved while the process has one thread")]
     Threads,
-    /// A value is longer than its room.
+    /// A value is longer than its buffer.
     #[error("{name}={value} is longer than {most} bytes")]
     TooLong {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// The value.
+        /// Value of the variable.
         value: String,
-        /// Room for it.
+        /// Length of the buffer in bytes.
         most: usize,
     },
 }
@@ -49,16 +50,17 @@ pub enum EnvironmentError {
 /// Variables that are set for NCCL.
 const NAMES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", SHARED_HOST[0].0, SHARED_HOST[1].0];
 
-/// Room for a value, unless the environment has a longer one at the start.
+/// Buffer length of a value in bytes, unless the environment has a longer value at the start.
 const ROOM: usize = 64;
 
-/// The places of [`NAMES`], and who sets them at the moment.
+/// Buffers of [`NAMES`], with the lock of the thread that sets them.
 static RESERVED: OnceLock<(Vec<Slot>, Mutex<()>)> = OnceLock::new();
 
-/// Gives the variables that are set for NCCL their places in the environment. To be called at the start of the process; twice is once.
+/// Reserves buffers in the environment for the variables that are set for NCCL. Must be called at the start of the
+/// process; repeated calls have no effect.
 ///
 /// # Errors
-/// [`EnvironmentError::Threads`].
+/// [`EnvironmentError::Threads`] if the process has other threads.
 pub fn reserve() -> Result<(), EnvironmentError> {
     unsafe extern "C" {
         fn putenv(text: *mut c_char) -> c_int;
@@ -71,11 +73,12 @@ pub fn reserve() -> Result<(), EnvironmentError> {
     }
     let slots: Vec<Slot> = NAMES.into_iter().map(|name| Slot::new(name, std::env::var(name).ok().as_deref())).collect();
     for slot in &slots {
-        // `putenv` finds the name in the text, so a variable that is not set is shown to it as one and hidden afterwards.
+        // `putenv` finds the name in the text, so an unset variable is shown to it as set and hidden afterwards.
         let value = slot.value();
         slot.set(Some(value.as_deref().unwrap_or_default()));
-        // SAFETY: no other thread reads or changes the environment, since this one is the only thread. The text lives as long as the
-        // process, ends with a zero within its room whatever is stored in it, and is only changed by atomic stores.
+        // SAFETY: this is the only thread, so no other thread reads or changes the environment. The text lives as
+        // long as the process, ends with a zero inside its buffer whatever is stored in it, and is only changed by
+        // atomic stores.
         let _ = unsafe { putenv(slot.text.as_ptr().cast_mut().cast()) };
         slot.set(value.as_deref());
     }
@@ -83,13 +86,13 @@ pub fn reserve() -> Result<(), EnvironmentError> {
     Ok(())
 }
 
-/// Whether this thread is the only one of the process, as far as the kernel says so.
+/// Returns true if this thread is known to be the only one of the process.
 fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
 impl Forced {
-    /// The variables that say so, [`SHARED_HOST`] included.
+    /// Values of the variables, including [`SHARED_HOST`].
     fn variables(&self) -> [(&'static str, Option<&str>); 4] {
         let [algorithm, protocol, nccl, nvshmem] = NAMES;
         let [(_, no_nccl), (_, no_nvshmem)] = SHARED_HOST;
@@ -101,11 +104,11 @@ impl Forced {
         ]
     }
 
-    /// Does `work`, making communicators, while this process's environment says so; then it says what it said before. Variables that
-    /// are not forced stay as they are.
+    /// Runs `work`, which creates communicators, with the variables set, and restores their previous values.
+    /// Variables that are not forced are unchanged.
     ///
     /// # Errors
-    /// [`EnvironmentError`]; nothing is done then.
+    /// [`EnvironmentError`]; `work` is not run then.
     pub fn around<T>(&self, work: impl FnOnce() -> T) -> Result<T, EnvironmentError> {
         let (slots, turn) = RESERVED.get().ok_or(EnvironmentError::NotReserved)?;
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +132,7 @@ fn set_around<T>(
             set.push((slot, value));
         }
     }
-    /// Puts values back, also where `work` panics.
+    /// Restores the values, even if `work` panics.
     struct Back<'a>(Vec<(&'a Slot, Option<String>)>);
     impl Drop for Back<'_> {
         fn drop(&mut self) {
@@ -143,8 +146,8 @@ fn set_around<T>(
     Ok(made)
 }
 
-/// The text of a variable, `NAME=value`, with room for other values. It begins with a zero where the variable is not set: an empty text
-/// is no variable's.
+/// Text of a variable, `NAME=value`, with room for other values. It begins with a zero if the variable is not set: an
+/// empty text belongs to no variable.
 struct Slot {
     name: &'static str,
     text: &'static [AtomicU8],
@@ -159,12 +162,12 @@ impl Slot {
         slot
     }
 
-    /// Bytes of the longest value.
+    /// Length of the longest possible value in bytes.
     fn room(&self) -> usize {
         self.text.len().saturating_sub(self.name.len() + 2)
     }
 
-    /// The value; nothing where the variable is not set.
+    /// The value; `None` if the variable is not set.
     fn value(&self) -> Option<String> {
         let bytes: Vec<u8> =
             self.text.iter().map(|byte| byte.load(Ordering::Acquire)).take_while(|&byte| byte != 0).collect();
@@ -172,9 +175,9 @@ impl Slot {
         String::from_utf8(value.to_vec()).ok()
     }
 
-    /// Sets the variable, or hides it. The last byte of the text stays a zero.
+    /// Sets the variable, or hides it for `None`. The last byte of the text remains zero.
     fn set(&self, value: Option<&str>) {
-        // Hidden while it changes.
+        // The variable is hidden while it changes.
         if let Some(first) = self.text.first() {
             first.store(0, Ordering::Release);
         }
@@ -195,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_as_before_afterwards() {
+    fn values_are_restored_afterwards() {
         let slots = [Slot::new("A_NAME", None), Slot::new("OTHER", Some(&"x".repeat(100)))];
         let seen = || slots.iter().map(Slot::value).collect::<Vec<_>>();
         let before = seen();
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_end_within_their_room_whatever_is_stored() {
+    fn texts_end_inside_their_buffer() {
         let slot = Slot::new("A_NAME", None);
         for value in ["", "Ring", &"x".repeat(ROOM), &"x".repeat(10 * ROOM)] {
             slot.set(Some(value));
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_other_threads_reserves_nothing() {
+    fn processes_with_several_threads_cannot_reserve() {
         let (tell, heard) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || heard.recv());
         assert_eq!(reserve(), Err(EnvironmentError::Threads));

@@ -1,4 +1,4 @@
-//! The library itself: finding it, its version, its errors, its functions.
+//! The NCCL shared library: loading, version, errors, functions.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -19,11 +19,11 @@ const NCCL: Wanted = Wanted {
 /// A version of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NcclVersion {
-    /// 2.
+    /// Major version: 2 of 2.28.9.
     pub major: u32,
-    /// 28 of 2.28.9.
+    /// Minor version: 28 of 2.28.9.
     pub minor: u32,
-    /// 9 of 2.28.9.
+    /// Patch version: 9 of 2.28.9.
     pub patch: u32,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for NcclVersion {
 }
 
 impl NcclVersion {
-    /// From NCCL's number: 22809 since 2.9, 2708 before.
+    /// Decodes NCCL's version code: 22809 since 2.9, 2708 before.
     fn from_code(code: u32) -> Self {
         if code < 10_000 {
             Self { major: code / 1000, minor: code % 1000 / 100, patch: code % 100 }
@@ -44,11 +44,11 @@ impl NcclVersion {
     }
 }
 
-/// What the ranks of a communicator find each other by. One rank makes it and hands it to the others.
+/// Identifier by which the ranks of a communicator find each other. One rank creates it and sends it to the others.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct UniqueId {
-    /// `NCCL_UNIQUE_ID_BYTES` of them, to be passed on as they are.
+    /// `NCCL_UNIQUE_ID_BYTES` opaque bytes.
     pub bytes: [u8; 128],
 }
 
@@ -63,7 +63,7 @@ pub(super) type Comm = *mut c_void;
 pub(super) type RawWindow = *mut c_void;
 pub(super) type RawStream = *mut c_void;
 
-/// The functions that every version since 2.18 has. Types as in `nccl.h`.
+/// Functions that every version since 2.18 has; types as in `nccl.h`.
 #[derive(Debug)]
 pub(super) struct Functions {
     pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Code,
@@ -84,7 +84,7 @@ pub(super) struct Functions {
     pub recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
 }
 
-/// NCCL, loaded.
+/// The loaded NCCL library.
 #[derive(Debug)]
 pub struct Nccl {
     library: SharedLibrary,
@@ -93,14 +93,14 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Loads it: the file or folder `choice` where one is given, otherwise from where the loader, CUDA or Python's
-    /// wheels have it.
+    /// Loads NCCL from the file or folder `choice` if given, otherwise from the paths of the loader, CUDA and Python
+    /// wheels.
     ///
     /// # Errors
-    /// It is missing, cannot be opened, or is older than 2.18.
+    /// The library is missing, cannot be opened, or is older than 2.18.
     pub fn open(choice: Option<&Path>) -> Result<Arc<Self>, NcclError> {
         let library = SharedLibrary::open(&NCCL, choice, Visibility::Local)?;
-        // SAFETY: each type is that of nccl.h.
+        // SAFETY: the types are those of nccl.h.
         let (version, functions) = unsafe {
             let get_version: unsafe extern "C" fn(*mut c_int) -> Code = library.function("ncclGetVersion")?;
             let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("ncclGetErrorString")?;
@@ -115,58 +115,58 @@ impl Nccl {
         Ok(Arc::new(Self { library, version, functions }))
     }
 
-    /// Its version, as it says it itself.
+    /// The version that the library reports.
     pub fn version(&self) -> NcclVersion {
         self.version
     }
 
-    /// The file it was opened as.
+    /// Path of the opened file.
     pub fn path(&self) -> &Path {
         self.library.path()
     }
 
-    /// A new id, for the ranks of one communicator.
+    /// Creates an id for the ranks of one communicator.
     ///
     /// # Errors
-    /// A failing call.
+    /// A call fails.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId { bytes: [0; 128] };
-        // SAFETY: writes 128 bytes.
+        // SAFETY: NCCL writes 128 bytes.
         self.check(unsafe { (self.functions.get_unique_id)(&raw mut id) }, "ncclGetUniqueId", None)?;
         Ok(id)
     }
 
-    /// Runs `calls` as one group: sends and receives that need each other, or calls of several communicators that one
-    /// thread drives.
+    /// Runs `calls` as one group: sends and receives that depend on each other, or calls of several communicators
+    /// driven by one thread.
     ///
     /// # Errors
-    /// What `calls` returns, or a failing call; the group is ended either way.
+    /// The error of `calls`, or a failing call; the group is ended in both cases.
     pub fn group<E: From<NcclError>>(&self, calls: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        // SAFETY: takes nothing.
+        // SAFETY: no arguments.
         self.check(unsafe { (self.functions.group_start)() }, "ncclGroupStart", None)?;
         let made = calls();
-        // SAFETY: takes nothing; the group was begun by this thread.
+        // SAFETY: no arguments; this thread began the group.
         let ended = unsafe { (self.functions.group_end)() };
         made?;
         Ok(self.check(ended, "ncclGroupEnd", None)?)
     }
 
-    /// A function that only some versions have.
+    /// Looks up a function that only some versions have.
     ///
     /// # Safety
-    /// `F` must be its type in C.
+    /// `F` must be the function's C type.
     pub(super) unsafe fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, LibraryError> {
-        // SAFETY: the caller answers for the type.
+        // SAFETY: the caller guarantees the type.
         unsafe { self.library.function(symbol) }
     }
 
     pub(super) fn check(&self, code: Code, call: &'static str, rank: Option<usize>) -> Result<(), NcclError> {
-        /// `ncclInProgress`: only of communicators that do not block, which ours do.
+        /// `ncclInProgress`: returned only by non-blocking communicators, and ours block.
         const IN_PROGRESS: Code = 7;
         if code == 0 || code == IN_PROGRESS {
             return Ok(());
         }
-        // SAFETY: both return strings that are never freed; the communicator is unused by this function.
+        // SAFETY: both return strings that are never freed; the last error does not use its communicator argument.
         let (text, last) =
             unsafe { (string((self.functions.text)(code)), string((self.functions.last_error)(std::ptr::null_mut()))) };
         Err(NcclError::Call { call, rank, code, text, last })
@@ -208,7 +208,7 @@ fn string(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: a string of the library, ending with a zero.
+    // SAFETY: a zero-terminated string of the library.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_nccl_writes_them() {
+    fn version_codes_are_decoded() {
         assert_eq!(NcclVersion::from_code(22809).to_string(), "2.28.9");
         assert_eq!(NcclVersion::from_code(2708).to_string(), "2.7.8");
     }

@@ -1,12 +1,12 @@
 //! NCCL through its shared library: communicators of one rank each, collectives on streams, registered windows.
 //!
-//! Our own thin module rather than cudarc's: that one never looks for `libnccl.so.2`, the only file of NVIDIA's wheel,
-//! panics where a function is missing, and aborts by panic. Every result is checked here, and what a library lacks is an
-//! error when it is asked for.
+//! This module replaces cudarc's bindings, which never look for `libnccl.so.2` (the only file in NVIDIA's wheel) and
+//! panic on missing functions and on aborts. Here every result is checked, and a missing function is an error when it
+//! is requested.
 //!
-//! NCCL reads its settings from the environment when a communicator is made, so an algorithm, a protocol or a number of
-//! channels is [forced](Forced) while communicators are made, in a process that [reserved](reserve) its environment. With it goes
-//! [`SHARED_HOST`], which keeps NVLink multicast off.
+//! NCCL reads its settings from the environment when a communicator is created. An algorithm, a protocol or a number
+//! of channels is therefore [forced](Forced) while communicators are created, in a process that has
+//! [reserved](reserve) its environment. [`SHARED_HOST`], which disables NVLink multicast, is set at the same time.
 
 mod collectives;
 mod communicator;

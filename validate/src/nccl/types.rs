@@ -1,10 +1,10 @@
-//! Our words for element types and reductions in NCCL's numbers (`nccl.h`, `ncclDataType_t` and `ncclRedOp_t`).
+//! Maps element types and reductions to NCCL's codes (`ncclDataType_t` and `ncclRedOp_t` in `nccl.h`).
 
 use std::ffi::c_int;
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-/// The number of an element type.
+/// NCCL's code of an element type.
 pub(super) fn data_type(dtype: DataType) -> c_int {
     match dtype {
         DataType::I8 => 0,
@@ -22,7 +22,7 @@ pub(super) fn data_type(dtype: DataType) -> c_int {
     }
 }
 
-/// The number of a reduction.
+/// NCCL's code of a reduction.
 pub(super) fn operation(op: ReduceOp) -> c_int {
     match op {
         ReduceOp::Sum => 0,

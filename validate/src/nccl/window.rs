@@ -1,4 +1,4 @@
-//! Memory that NCCL allocates, and windows over it that all ranks register together, for its symmetric kernels.
+//! Memory allocated by NCCL, and windows on it that all ranks register jointly, for NCCL's symmetric kernels.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -16,10 +16,10 @@ type Free = unsafe extern "C" fn(*mut c_void) -> Code;
 type Register = unsafe extern "C" fn(Comm, *mut c_void, usize, *mut RawWindow, c_int) -> Code;
 type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> Code;
 
-/// `NCCL_WIN_COLL_SYMMETRIC`: the window lies at the same offset on every rank.
+/// `NCCL_WIN_COLL_SYMMETRIC`: the window has the same offset on every rank.
 const SYMMETRIC: c_int = 1;
 
-/// Memory from `ncclMemAlloc` (2.19 or later), of the kind that windows need.
+/// Memory from `ncclMemAlloc` (2.19 or later), as windows require.
 #[derive(Debug)]
 pub struct WindowMemory {
     nccl: Arc<Nccl>,
@@ -28,18 +28,18 @@ pub struct WindowMemory {
     length: Bytes,
 }
 
-// SAFETY: an address on a GPU, freed from any thread.
+// SAFETY: an address on a GPU, which may be freed from any thread.
 unsafe impl Send for WindowMemory {}
-// SAFETY: nothing of it changes.
+// SAFETY: immutable.
 unsafe impl Sync for WindowMemory {}
 
 impl WindowMemory {
-    /// Takes memory on the GPU of `context`.
+    /// Allocates memory on the GPU of `context`.
     ///
     /// # Errors
-    /// A version without the function, or a failing call.
+    /// The version lacks the function, or a call fails.
     pub fn new(nccl: &Arc<Nccl>, context: &Arc<Context>, length: Bytes) -> Result<Self, NcclError> {
-        // SAFETY: the types are those of nccl.h; both functions are there or neither is used.
+        // SAFETY: the types are those of nccl.h; both functions exist or neither is used.
         let alloc = unsafe {
             nccl.function::<Free>("ncclMemFree")?;
             nccl.function::<Alloc>("ncclMemAlloc")?
@@ -51,17 +51,17 @@ impl WindowMemory {
         Ok(Self { nccl: Arc::clone(nccl), context: Arc::clone(context), start, length })
     }
 
-    /// Where it begins.
+    /// Start address.
     pub fn address(&self) -> DeviceAddress {
         DeviceAddress(self.start as u64)
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// All of it.
+    /// The whole memory as a part.
     pub fn all(&self) -> Part<'_> {
         Part::of_library(&self.context, self.address(), self.length)
     }
@@ -72,7 +72,7 @@ impl Drop for WindowMemory {
         if self.context.bind_to_free().is_err() {
             return;
         }
-        // SAFETY: the type is that of nccl.h; taken once, freed once. Nothing is left to tell an error to.
+        // SAFETY: the type is that of nccl.h; allocated once, freed once. A destructor cannot report errors.
         unsafe {
             if let Ok(free) = self.nccl.function::<Free>("ncclMemFree") {
                 let _ = free(self.start);
@@ -81,7 +81,7 @@ impl Drop for WindowMemory {
     }
 }
 
-/// A window that all ranks of a communicator registered together, and its memory. The communicator keeps both.
+/// A window that all ranks of a communicator registered jointly, with its memory. The communicator owns both.
 #[derive(Debug)]
 pub(super) struct Window {
     raw: RawWindow,
@@ -89,29 +89,30 @@ pub(super) struct Window {
 }
 
 impl Communicator {
-    /// Registers all of `memory`, for as long as the communicator lives. Every rank calls it, with as much.
+    /// Registers all of `memory` for the lifetime of the communicator. Every rank must call it with the same length.
     ///
     /// # Errors
-    /// A version without windows (before 2.27), or a failing call.
+    /// The version has no windows (before 2.27), or a call fails.
     pub fn register(&mut self, memory: &Arc<WindowMemory>) -> Result<(), NcclError> {
-        // SAFETY: the types are those of nccl.h; both functions are there or neither is used.
+        // SAFETY: the types are those of nccl.h; both functions exist or neither is used.
         let register = unsafe {
             self.nccl.function::<Deregister>("ncclCommWindowDeregister")?;
             self.nccl.function::<Register>("ncclCommWindowRegister")?
         };
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the memory is NCCL's own and as long as said; NCCL writes one pointer.
+        // SAFETY: the memory is NCCL's own and has the stated length; NCCL writes one pointer.
         let code = unsafe { register(self.raw, memory.start, memory.length.0 as usize, &raw mut raw, SYMMETRIC) };
         self.check(code, "ncclCommWindowRegister")?;
         self.windows.push(Window { raw, _memory: Arc::clone(memory) });
         Ok(())
     }
 
-    /// Gives its windows up; the context is bound.
+    /// Deregisters all windows; the context must be bound.
     pub(super) fn deregister(&mut self) {
         for window in self.windows.drain(..).filter(|window| !window.raw.is_null()) {
-            // SAFETY: the type is that of nccl.h; registered once, deregistered once. Nothing is left to tell an error to.
+            // SAFETY: the type is that of nccl.h; registered once, deregistered once. A destructor cannot report
+            // errors.
             unsafe {
                 if let Ok(deregister) = self.nccl.function::<Deregister>("ncclCommWindowDeregister") {
                     let _ = deregister(self.raw, window.raw);

@@ -1,7 +1,7 @@
-//! Code that calls NVSHMEM's device library: compiled by NVRTC, linked with the library by nvJitLink, at run time.
+//! Code that calls NVSHMEM's device library: compiled by NVRTC and linked with the library by nvJitLink at run time.
 //!
-//! The library is `libnvshmem_device.a`, beside the host library; headers are its wheel's and CUDA's (`nvidia-cuda-runtime`,
-//! `nvidia-cuda-cccl`, `nvidia-cuda-crt` of PyPI, or a toolkit).
+//! The library is `libnvshmem_device.a`, in the folder of the host library. Headers come from its wheel and from CUDA
+//! (`nvidia-cuda-runtime`, `nvidia-cuda-cccl`, `nvidia-cuda-crt` on PyPI, or a toolkit).
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -17,36 +17,36 @@ const LINKER: Wanted = Wanted {
     advice: "`pip install 'nvidia-nvjitlink==13.0.*'` brings it, or add its folder to LD_LIBRARY_PATH",
 };
 
-/// Why there is no code with the device library in it.
+/// Reasons why code with the device library cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceCodeError {
-    /// There is no linker.
+    /// nvJitLink is missing or unusable.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// A part of NVSHMEM or CUDA is missing.
     #[error("{what} is not on this machine: looked for {looked}")]
     Missing {
-        /// What.
+        /// The missing part.
         what: &'static str,
-        /// Where.
+        /// Path that was searched.
         looked: String,
     },
-    /// It does not compile.
+    /// The source does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// It does not link.
+    /// The code does not link.
     #[error("{call} failed: code {code}; {log}")]
     Link {
-        /// The linker's function.
+        /// nvJitLink function that failed.
         call: &'static str,
-        /// Its code.
+        /// Error code of the linker.
         code: i32,
-        /// What it says.
+        /// Log of the linker.
         log: String,
     },
 }
 
-/// Compiles a source for NVSHMEM's device library and links the two. `host_library` is the host library's file.
+/// Compiles a source for NVSHMEM's device library and links the two. `host_library`: file of the host library.
 ///
 /// # Errors
 /// [`DeviceCodeError`].
@@ -59,7 +59,7 @@ pub fn compile_with_library(source: &str, arch: Arch, host_library: &Path) -> Re
         "--std=c++17",
         "--relocatable-device-code=true",
         "--device-as-default-execution-space",
-        // The headers have functions of the host beside those of the device.
+        // The headers contain host functions that cause warnings.
         "--disable-warnings",
     ];
     options.extend(includes.iter().map(String::as_str));
@@ -76,14 +76,14 @@ fn beside(host_library: &Path, file: &str, what: &'static str) -> Result<PathBuf
     if path.exists() { Ok(path) } else { Err(missing(what, &path)) }
 }
 
-/// The folder of `nvshmem.h`, which lies beside that of the libraries.
+/// Folder of `nvshmem.h`: the `include` folder next to that of the libraries.
 fn headers(host_library: &Path) -> Result<PathBuf, DeviceCodeError> {
     let folder = host_library.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join("include");
     let file = folder.join("nvshmem.h");
     if file.exists() { Ok(folder) } else { Err(missing("NVSHMEM's headers", &file)) }
 }
 
-/// Folders of CUDA's headers and of libcu++'s: of one installation that has both, or of several where none has.
+/// Folders of the headers of CUDA and of libcu++: from one installation that has both, otherwise from several.
 fn cuda_headers() -> Result<Vec<PathBuf>, DeviceCodeError> {
     const LIBCUPP: &str = "cuda/std/type_traits";
     let cuda = compile::include_folders();
@@ -110,7 +110,7 @@ type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// A link under way.
+/// A link operation in progress.
 struct Link {
     linker: SharedLibrary,
     handle: Handle,
@@ -125,8 +125,8 @@ fn link(object: &Cubin, arch: Arch, library: &Path) -> Result<Cubin, DeviceCodeE
     let zero = |_| DeviceCodeError::Compile(CompileError::Zero);
     let option = CString::new(format!("-arch={arch}")).map_err(zero)?;
     let path = CString::new(library.display().to_string()).map_err(zero)?;
-    // SAFETY: the types are those of nvJitLink.h; strings end with a zero and live through their calls, the object through
-    // the whole link; the linker writes as many bytes as it said.
+    // SAFETY: the types are those of nvJitLink.h; strings are zero-terminated and live through their calls, the object
+    // lives through the whole link; the linker writes as many bytes as it reported.
     unsafe {
         let create: Create = link.linker.function("nvJitLinkCreate")?;
         let code = create(&raw mut link.handle, 1, [option.as_ptr()].as_ptr());
@@ -149,16 +149,16 @@ impl Link {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is one that was created, or null, of which the linker says so.
+        // SAFETY: the handle was created by the linker or is null, which `get` checks.
         let log = unsafe { self.get("nvJitLinkGetErrorLogSize", "nvJitLinkGetErrorLog") }.unwrap_or_default();
         let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
         Err(DeviceCodeError::Link { call, code, log })
     }
 
     /// # Safety
-    /// Both must be functions of such a pair.
+    /// Both must name functions of a pair of size and data getters.
     unsafe fn bytes(&self, size: &'static str, get: &'static str) -> Result<Vec<u8>, DeviceCodeError> {
-        // SAFETY: the caller answers for the names.
+        // SAFETY: the caller guarantees the names.
         unsafe { self.get(size, get) }.ok_or(DeviceCodeError::Link { call: get, code: -1, log: String::new() })
     }
 
@@ -166,7 +166,7 @@ impl Link {
         if self.handle.is_null() {
             return None;
         }
-        // SAFETY: the types are those of nvJitLink.h; as many bytes are written as the getter of the size said.
+        // SAFETY: the types are those of nvJitLink.h; the getter writes as many bytes as the size getter returned.
         unsafe {
             let size: Size = self.linker.function(size).ok()?;
             let get: Get = self.linker.function(get).ok()?;
@@ -202,7 +202,8 @@ mod tests {
     use crate::kernel::{Alignment, steps_text};
     use crate::nvshmem::Nvshmem;
 
-    /// Compiles and links a source, or says why that cannot be tried here. Where `REQUIRE_NVSHMEM` is set it must be possible.
+    /// Compiles and links a source. Prints the reason if that is impossible here, and panics if `REQUIRE_NVSHMEM` is
+    /// set.
     fn linked(source: &str) -> Option<Result<Cubin, DeviceCodeError>> {
         let needed = std::env::var_os("REQUIRE_NVSHMEM").is_some();
         let skipped = |why: String| {
@@ -230,17 +231,17 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_linked_with_the_device_library() {
+    fn steps_link_with_device_library() {
         let text = steps_text(DataType::F32, ReduceOp::Sum, Alignment::Vectors, 90).unwrap();
         if let Some(result) = linked(&text) {
-            // The library's own code is in it: the kernel alone has some ten thousand bytes.
+            // The image contains the library's own code: the kernel alone has about ten thousand bytes.
             let size = result.unwrap().image().len();
             assert!(size > 100_000, "{size}");
         }
     }
 
     #[test]
-    fn what_the_library_lacks_is_told_by_the_linker() {
+    fn undefined_symbol_is_reported_by_linker() {
         let text = "extern \"C\" __device__ void nvshmem_has_no_such(); extern \"C\" __global__ void run_kernel() { \
                     nvshmem_has_no_such(); }";
         if let Some(result) = linked(text) {
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_without_its_device_part_is_named() {
+    fn missing_device_library_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let host = folder.path().join("lib/libnvshmem_host.so.3");
         let error = compile_with_library("", Arch::new(90), &host).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! This process as one of NVSHMEM's processing elements: made together with the others, by an id that one of them makes.
+//! This process as an NVSHMEM processing element. All elements are initialized collectively, by an ID that one of them
+//! creates.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -9,7 +10,7 @@ use super::error::NvshmemError;
 use super::library::Nvshmem;
 use crate::cuda::{Context, Module};
 
-/// What the processes find each other by: `nvshmemx_uniqueid_t`.
+/// ID by which the processes find each other: `nvshmemx_uniqueid_t`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct UniqueId {
@@ -23,19 +24,19 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// The version number of a structure: 1 above 16 bits, its size below.
+/// Version number of a structure: 1 in the upper 16 bits, its size in the lower.
 const fn version<T>() -> c_int {
     (1 << 16) + size_of::<T>() as c_int
 }
 
 impl UniqueId {
-    /// Its bytes, to be handed on.
+    /// Bytes of the ID, for transfer to other processes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.version.to_ne_bytes().into_iter().chain(self.content).collect()
     }
 
-    /// From the bytes that another process handed on; nothing where there are not 128.
+    /// Reads an ID from the bytes that another process sent. `None` unless there are exactly 128 bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, content) = bytes.split_first_chunk::<4>()?;
@@ -84,14 +85,14 @@ impl InitAttributes {
 }
 
 impl Nvshmem {
-    /// A new id. The process that makes it listens on the interface that `NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` names until
-    /// all have come, so it must become an element itself.
+    /// Creates an ID. This process then listens on the interface named by `NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` until all
+    /// processes have connected, so it must itself become an element.
     ///
     /// # Errors
     /// A failing call.
     pub fn unique_id(&self) -> Result<UniqueId, NvshmemError> {
         let mut id = UniqueId { version: version::<UniqueId>(), content: [0; 124] };
-        // SAFETY: writes 128 bytes, as the structure's version says.
+        // SAFETY: writes 128 bytes, as the structure's version states.
         let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
         check(code, "nvshmemx_get_uniqueid", None)?;
         Ok(id)
@@ -102,8 +103,8 @@ pub(super) fn check(code: c_int, call: &'static str, rank: Option<usize>) -> Res
     if code == 0 { Ok(()) } else { Err(NvshmemError::Call { call, rank, code }) }
 }
 
-/// This process as one of the elements. It stays one until the process ends: to leave takes all others' doing, which an
-/// element that fails cannot count on.
+/// This process as one of the elements. It remains one until the process ends: finalizing is collective, and an element
+/// that fails cannot rely on the others.
 #[derive(Debug)]
 pub struct Element {
     pub(super) nvshmem: Arc<Nvshmem>,
@@ -113,10 +114,11 @@ pub struct Element {
 }
 
 impl Element {
-    /// Joins the others on the GPU of `context`. Returns when all `size` processes have called it with the same id.
+    /// Joins the other elements on the GPU of `context`. Returns when all `size` processes have called it with the same
+    /// ID.
     ///
     /// # Errors
-    /// A failing call, or a library that came up without the GPU.
+    /// A failing call, or a library that was initialized without the GPU.
     pub fn join(
         nvshmem: &Arc<Nvshmem>,
         context: &Arc<Context>,
@@ -126,46 +128,47 @@ impl Element {
     ) -> Result<Arc<Self>, NvshmemError> {
         /// `NVSHMEMX_INIT_WITH_UNIQUEID`.
         const WITH_UNIQUE_ID: u32 = 1 << 3;
-        /// `NVSHMEM_STATUS_IS_INITIALIZED`; what is above also works, with several processes on a GPU.
+        /// `NVSHMEM_STATUS_IS_INITIALIZED`. Higher values are valid as well: several processes per GPU.
         const INITIALIZED: c_int = 2;
         context.bind()?;
         let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
         let mut attributes = InitAttributes::new();
         let functions = &nvshmem.functions;
-        // SAFETY: both structures live to the end of the second call and say their versions; the context is current.
+        // SAFETY: both structures live to the end of the second call and contain their versions; the context is
+        // current.
         unsafe {
             let set = (functions.set_unique_id)(number(rank), number(size), id, &raw mut attributes);
             check(set, "nvshmemx_set_attr_uniqueid_args", Some(rank))?;
             check((functions.init)(WITH_UNIQUE_ID, &raw mut attributes), "nvshmemx_hostlib_init_attr", Some(rank))?;
         }
-        // SAFETY: both take nothing.
+        // SAFETY: the function has no parameters.
         let status = unsafe { (functions.status)() };
         if !(INITIALIZED..c_int::MAX).contains(&status) {
             return Err(NvshmemError::NotReady { rank, status });
         }
-        // SAFETY: takes nothing; the library is initialised.
+        // SAFETY: both functions have no parameters; the library is initialized.
         let (found, found_size) = unsafe { ((functions.my_pe)(), (functions.n_pes)()) };
         if (found, found_size) != (number(rank), number(size)) {
             return Err(NvshmemError::Numbering { rank, size, found, found_size });
         }
-        // The library makes its own calls on this thread; the context must still be ours after them.
+        // The library may change the current context of this thread, so it is set again.
         context.bind()?;
         Ok(Arc::new(Self { nvshmem: Arc::clone(nvshmem), context: Arc::clone(context), rank, size }))
     }
 
-    /// Its number.
+    /// Rank of this element.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Its GPU.
+    /// Context of the element's GPU.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -177,21 +180,21 @@ impl Element {
         &self.nvshmem
     }
 
-    /// Prepares code that was linked with NVSHMEM's device library; every element does it for its own.
+    /// Registers code that was linked with NVSHMEM's device library. Every element registers its own.
     ///
     /// # Errors
     /// A failing call.
     pub fn prepare(self: &Arc<Self>, module: &Arc<Module>) -> Result<PreparedModule, NvshmemError> {
         self.context.bind()?;
-        // SAFETY: the module is loaded in the context that is current.
+        // SAFETY: the module is loaded in the current context.
         let code = unsafe { (self.nvshmem.functions.module_init)(module.raw().cast()) };
         check(code, "nvshmemx_cumodule_init", Some(self.rank))?;
         Ok(PreparedModule { element: Arc::clone(self), module: Arc::clone(module) })
     }
 }
 
-/// Code with the device library in it, which NVSHMEM knows: as its heap grows it writes into the code's variables. So it
-/// must forget the code before that is unloaded.
+/// Code that contains the device library and is registered with NVSHMEM, which updates variables of the code when its
+/// heap grows. The code must be unregistered before it is unloaded.
 #[derive(Debug)]
 pub struct PreparedModule {
     element: Arc<Element>,
@@ -201,7 +204,7 @@ pub struct PreparedModule {
 impl Drop for PreparedModule {
     fn drop(&mut self) {
         if self.element.context.bind_to_free().is_ok() {
-            // SAFETY: prepared once, forgotten once, and still loaded. Nothing is left to tell an error to.
+            // SAFETY: registered once, unregistered once, and still loaded. An error cannot be reported here.
             let _ = unsafe { (self.element.nvshmem.functions.module_finalize)(self.module.raw().cast()) };
         }
     }
@@ -212,8 +215,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_lie_as_in_the_headers() {
-        // The sizes that nvshmem_uniqueid.h and nvshmem_types.h 3.4.5 assert.
+    fn structure_sizes_match_nvshmem_headers() {
+        // Sizes that nvshmem_uniqueid.h and nvshmem_types.h 3.4.5 assert.
         assert_eq!(size_of::<UniqueId>(), 128);
         assert_eq!(size_of::<UniqueIdArguments>(), 24);
         assert_eq!(size_of::<InitArguments>(), 128);
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_survives_its_bytes() {
+    fn unique_id_round_trips_through_bytes() {
         let id = UniqueId { version: version::<UniqueId>(), content: std::array::from_fn(|i| i as u8) };
         assert_eq!(UniqueId::from_bytes(&id.bytes()), Some(id));
         assert_eq!(UniqueId::from_bytes(&[0; 127]), None);

@@ -1,4 +1,4 @@
-//! What can go wrong with NVSHMEM and with the processes that run it.
+//! Errors of NVSHMEM and of the processes that run it.
 
 use fabricast_topologies::Bytes;
 
@@ -6,33 +6,33 @@ use crate::cuda::CudaError;
 use crate::cuda::team::Consequence;
 use crate::shared_library::LibraryError;
 
-/// Why NVSHMEM did not do what it was asked.
+/// Error of NVSHMEM or of its processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvshmemError {
     /// The library is missing, broken, or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// A version whose structures are not known here.
+    /// The structures of this version are not known.
     #[error("{path}: this is NVSHMEM {found}; versions from {least} on of the same first number are known here")]
     Version {
-        /// The file.
+        /// Path of the library.
         path: String,
-        /// What it says.
+        /// Version of the library.
         found: String,
-        /// The oldest that will do.
+        /// Oldest supported version.
         least: String,
     },
-    /// A call failed.
+    /// An NVSHMEM call failed.
     #[error("{call} failed{}: code {code}", .rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default())]
     Call {
-        /// NVSHMEM's function.
+        /// NVSHMEM function that failed.
         call: &'static str,
-        /// The rank, where one was concerned.
+        /// The rank, if known.
         rank: Option<usize>,
-        /// What it returned.
+        /// Returned code.
         code: i32,
     },
-    /// It came up without its GPU.
+    /// The library was initialized without its GPU.
     #[error("nvshmemx_hostlib_init_attr left rank {rank} without a GPU (nvshmemx_init_status says {status})")]
     NotReady {
         /// The rank.
@@ -40,24 +40,24 @@ pub enum NvshmemError {
         /// `nvshmemx_init_status_t`.
         status: i32,
     },
-    /// It counts other ranks than were started.
+    /// The library assigned other ranks than requested.
     #[error("NVSHMEM says that this is rank {found} of {found_size}; it was started as {rank} of {size}")]
     Numbering {
-        /// The rank that was started.
+        /// Requested rank.
         rank: usize,
-        /// How many were.
+        /// Requested number of ranks.
         size: usize,
-        /// What the library says.
+        /// Rank reported by the library.
         found: i32,
-        /// Likewise.
+        /// Number of ranks reported by the library.
         found_size: i32,
     },
-    /// Its heap is full.
+    /// The symmetric heap is exhausted.
     #[error("nvshmem_malloc has no {} bytes left on rank {rank}", .asked.0)]
     OutOfMemory {
         /// The rank.
         rank: usize,
-        /// What was asked for.
+        /// Requested bytes.
         asked: Bytes,
     },
     /// A peer's memory is not mapped.
@@ -65,60 +65,60 @@ pub enum NvshmemError {
         "nvshmem_ptr: rank {rank} cannot reach the heap of rank {peer}; there is no peer access between their GPUs"
     )]
     NoAccess {
-        /// The rank that would read and write.
+        /// The accessing rank.
         rank: usize,
-        /// Whose memory it is.
+        /// The rank that owns the memory.
         peer: usize,
     },
-    /// A process cannot be started or talked to.
+    /// A process cannot be started or reached.
     #[error("the process of rank {rank}: {what}: {reason}")]
     Start {
         /// The rank.
         rank: usize,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system says.
+        /// Message of the system.
         reason: String,
     },
-    /// A process ended too early.
+    /// A process ended unexpectedly.
     #[error("the process of rank {rank} ended ({how}){}", wrote(.said))]
     Died {
         /// The rank.
         rank: usize,
-        /// Its exit code or signal.
+        /// Exit code or signal.
         how: String,
-        /// The last lines that it wrote.
+        /// Last lines of its output.
         said: String,
     },
-    /// A process says something that is no message.
+    /// A process sent an invalid message.
     #[error("the process of rank {rank} says `{line}`, which is not understood: {reason}")]
     Garbage {
         /// The rank.
         rank: usize,
-        /// What it said.
+        /// The message.
         line: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: String,
     },
-    /// Processes that say nothing any more.
+    /// Processes exceeded the time limit for a message.
     #[error("nothing was heard for {seconds} s from the processes of {}{}", ranks(.waiting), wrote(.said))]
     Silent {
-        /// How long.
+        /// Time limit in seconds.
         seconds: u64,
-        /// The ranks.
+        /// Ranks without a message.
         waiting: Vec<usize>,
-        /// The last lines that the first of them wrote.
+        /// Last lines of the output of the first of them.
         said: String,
     },
-    /// Something failed in a process.
+    /// An operation failed in a process.
     #[error("rank {rank}: {message}")]
     Rank {
         /// The rank.
         rank: usize,
-        /// What it said.
+        /// Error message of the process.
         message: String,
     },
-    /// The driver failed.
+    /// Error of the CUDA driver.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }

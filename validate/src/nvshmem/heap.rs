@@ -1,4 +1,4 @@
-//! Memory of the symmetric heap: at the same place on every element.
+//! Memory of the symmetric heap: at the same heap offset on every element.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -10,8 +10,8 @@ use super::element::Element;
 use super::error::NvshmemError;
 use crate::cuda::{DeviceAddress, DeviceMemory, Part};
 
-/// Memory that every element took together. All of them must take and [free](Self::free) as much in the same order;
-/// dropping it leaves it to the end of the process, since freeing waits for the others.
+/// Memory that all elements allocated collectively. They must allocate and [free](Self::free) equal sizes in the same
+/// order. Dropping it leaves the memory allocated until the process ends, because freeing waits for the other elements.
 #[derive(Debug)]
 pub struct SymmetricMemory {
     element: Arc<Element>,
@@ -19,19 +19,19 @@ pub struct SymmetricMemory {
     length: Bytes,
 }
 
-// SAFETY: an address on a GPU; what is done with it says for itself which threads may.
+// SAFETY: an address on a GPU; the operations on it state their own thread requirements.
 unsafe impl Send for SymmetricMemory {}
-// SAFETY: nothing of it changes.
+// SAFETY: all fields are immutable.
 unsafe impl Sync for SymmetricMemory {}
 
 impl SymmetricMemory {
-    /// Takes memory, together with all other elements.
+    /// Allocates memory, collectively with all other elements.
     ///
     /// # Errors
-    /// The heap is full.
+    /// The heap is exhausted.
     pub fn new(element: &Arc<Element>, length: Bytes) -> Result<Self, NvshmemError> {
         element.context().bind()?;
-        // SAFETY: the library is initialised.
+        // SAFETY: the library is initialized.
         let start = unsafe { (element.nvshmem.functions.malloc)(length.0.max(1) as usize) };
         if start.is_null() {
             return Err(NvshmemError::OutOfMemory { rank: element.rank(), asked: length });
@@ -39,39 +39,39 @@ impl SymmetricMemory {
         Ok(Self { element: Arc::clone(element), start, length })
     }
 
-    /// Gives it back, together with all other elements.
+    /// Frees the memory, collectively with all other elements.
     pub fn free(self) {
         if self.element.context().bind().is_ok() {
-            // SAFETY: taken once, freed once: `self` ends here.
+            // SAFETY: allocated once, freed once: `self` ends here.
             unsafe { (self.element.nvshmem.functions.free)(self.start) };
         }
     }
 
-    /// Where it begins on this element.
+    /// Address on this element.
     #[must_use]
     pub fn address(&self) -> DeviceAddress {
         DeviceAddress(self.start as u64)
     }
 
-    /// How long it is.
+    /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// All of this element's.
+    /// The whole memory of this element as a range.
     #[must_use]
     pub fn all(&self) -> Part<'_> {
         Part::of_library(self.element.context(), self.address(), self.length)
     }
 
-    /// Where this element reaches that of `peer` with loads and stores.
+    /// Address by which this element accesses the memory of `peer` with loads and stores.
     ///
     /// # Errors
-    /// It does not.
+    /// There is no peer access.
     pub fn of_peer(&self, peer: usize) -> Result<DeviceAddress, NvshmemError> {
         let number = c_int::try_from(peer).unwrap_or(c_int::MAX);
-        // SAFETY: the address is one of the heap.
+        // SAFETY: the address lies in the heap.
         let found = unsafe { (self.element.nvshmem.functions.ptr)(self.start, number) };
         if found.is_null() {
             return Err(NvshmemError::NoAccess { rank: self.element.rank(), peer });
@@ -79,10 +79,10 @@ impl SymmetricMemory {
         Ok(DeviceAddress(found as u64))
     }
 
-    /// The memory of every element, as this one reaches it; what is handed out keeps it.
+    /// The memory of every element, as addressed by this one. The returned values keep it allocated.
     ///
     /// # Errors
-    /// A peer that it does not reach.
+    /// A peer without access.
     pub fn everywhere(self: &Arc<Self>) -> Result<Vec<DeviceMemory>, NvshmemError> {
         let one = |peer| {
             let address = if peer == self.element.rank() { self.address() } else { self.of_peer(peer)? };

@@ -1,4 +1,4 @@
-//! The library itself: finding it, its version, its functions.
+//! The NVSHMEM host library: location, version, functions.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -19,7 +19,7 @@ const NVSHMEM: Wanted = Wanted {
     advice: "`pip install nvidia-nvshmem-cu13` brings it, or name its file by --nvshmem",
 };
 
-/// A version of NVSHMEM.
+/// Version of NVSHMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NvshmemVersion {
     /// 3 of 3.4.5.
@@ -43,12 +43,12 @@ pub(super) type RawStream = *mut c_void;
 /// `nvshmem_team_t`.
 pub(super) type Team = i32;
 
-/// Of one element type and operation: `nvshmemx_float_sum_reduce_on_stream`.
+/// Reduction of one element type and operation, such as `nvshmemx_float_sum_reduce_on_stream`.
 pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
 /// `nvshmemx_fcollectmem_on_stream`.
 pub(super) type Exchange = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
 
-/// The functions that are called, with the types of the headers.
+/// Functions of the library, with the types of the headers.
 #[derive(Debug)]
 pub(super) struct Functions {
     pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
@@ -71,7 +71,7 @@ pub(super) struct Functions {
     pub module_finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-/// NVSHMEM, loaded and not yet initialised.
+/// NVSHMEM, loaded but not yet initialized.
 #[derive(Debug)]
 pub struct Nvshmem {
     library: SharedLibrary,
@@ -80,16 +80,16 @@ pub struct Nvshmem {
 }
 
 impl Nvshmem {
-    /// Loads it: the file or folder `choice` where one is given, otherwise from where the loader, CUDA or Python's wheels
-    /// have it. Nothing needs a GPU yet.
+    /// Loads the library from the file or folder `choice` if given, otherwise from the paths of the loader, CUDA or
+    /// Python wheels. Does not need a GPU.
     ///
     /// # Errors
-    /// It is missing, cannot be opened, lacks a function, or is of another version.
+    /// The library is missing, cannot be loaded, lacks a function, or has an unsupported version.
     pub fn open(choice: Option<&Path>) -> Result<Arc<Self>, NvshmemError> {
         type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int);
         let library = SharedLibrary::open(&NVSHMEM, choice, Visibility::Global)?;
         let mut version = NvshmemVersion { major: 0, minor: 0, patch: 0 };
-        // SAFETY: the types are those of the headers; three numbers are written, and nothing needs to be initialised.
+        // SAFETY: the types are those of the headers; three numbers are written, and no initialization is required.
         let functions = unsafe {
             let get: Version = library.function("nvshmemx_vendor_get_version_info")?;
             get(&raw mut version.major, &raw mut version.minor, &raw mut version.patch);
@@ -102,20 +102,21 @@ impl Nvshmem {
         Ok(Arc::new(Self { library, version, functions }))
     }
 
-    /// Its version, as it says it itself.
+    /// Version reported by the library.
     #[must_use]
     pub fn version(&self) -> NvshmemVersion {
         self.version
     }
 
-    /// The file it was opened as.
+    /// Path of the loaded file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.library.path()
     }
 
-    /// The NCCL that it took for its collectives, if any: it looks for one when it is initialised, unless
-    /// `NVSHMEM_DISABLE_NCCL` is set. To be asked in a process that uses none itself.
+    /// Path of the NCCL that the library uses for its collectives, if any. NVSHMEM searches for it during
+    /// initialization, unless `NVSHMEM_DISABLE_NCCL` is set. The result is valid only in a process that does not use
+    /// NCCL itself.
     #[must_use]
     pub fn nccl_inside(&self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -125,7 +126,7 @@ impl Nvshmem {
         of_nccl.next().map(PathBuf::from)
     }
 
-    /// A collective of one element type and operation. Types that NVSHMEM does not reduce have none.
+    /// Returns the function of a reduction, and its name. `None` for data types that NVSHMEM does not reduce.
     pub(super) fn reduction(
         &self,
         scope: Reduction,
@@ -133,7 +134,7 @@ impl Nvshmem {
         op: ReduceOp,
     ) -> Result<Option<(Reduce, &'static str)>, LibraryError> {
         let Some(symbol) = scope.symbol(dtype, op) else { return Ok(None) };
-        // SAFETY: the type is that of the headers but for the elements' own, which are addresses all the same.
+        // SAFETY: the type is that of the headers, except for the pointee types of addresses.
         let function = unsafe { self.library.function::<Reduce>(symbol) }?;
         Ok(Some((function, symbol)))
     }
@@ -169,16 +170,16 @@ impl Functions {
     }
 }
 
-/// Who gets what of a reduction.
+/// Distribution of the result of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Everyone all of it.
+    /// Every element gets the whole result (all-reduce).
     All,
-    /// Everyone a block.
+    /// Every element gets one block (reduce-scatter).
     Scatter,
 }
 
-/// Names by scope, type and operation.
+/// Function names by scope, data type and operation.
 macro_rules! symbols {
     ($scope:expr, $dtype:expr, $op:expr, [$(($variant:ident, $name:literal)),* $(,)?]) => {
         match ($scope, $dtype, $op) {
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_nvshmem_is_an_error() {
+    fn library_other_than_nvshmem_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let error = Nvshmem::open(Some(folder.path())).unwrap_err();
         assert!(matches!(error, NvshmemError::Library(LibraryError::Broken { .. })), "{error}");
@@ -234,9 +235,9 @@ mod tests {
         }
     }
 
-    /// Where there is the library, all that is called is in it, for every type and operation; without a GPU.
+    /// With the library installed, all functions exist, for every type and operation. Needs no GPU.
     #[test]
-    fn the_library_has_every_function() {
+    fn library_exports_every_function() {
         let nvshmem = match Nvshmem::open(None) {
             Ok(nvshmem) => nvshmem,
             Err(NvshmemError::Library(error @ LibraryError::Missing { .. })) => {

@@ -1,17 +1,18 @@
-//! NVSHMEM through its host library: one process a GPU (a *processing element*, PE), a heap that lies alike on all of them,
-//! one-sided puts with signals, and its own collectives on a stream.
+//! NVSHMEM through its host library: one process per GPU (a *processing element*, PE), a symmetric heap, one-sided puts
+//! with signals, and NVSHMEM's own collectives on a stream.
 //!
 //! ```text
-//! library     the shared library: finding it, its version, its functions
-//! element     this process as one of the PEs; it ends with the process
-//! heap        memory at the same place of every PE's heap
-//! on_stream   collectives, puts and signals that a stream runs
-//! device_code code with its device library in it
-//! processes   starting a process for each GPU and talking with all of them
+//! library     the shared library: location, version, functions
+//! element     this process as a PE, until the process ends
+//! heap        symmetric memory
+//! on_stream   collectives, puts and signals on a stream
+//! device_code compilation and linking with the device library
+//! processes   one process per GPU, and communication with them
 //! ```
 //!
-//! NVSHMEM keeps its state in the process, so every GPU takes a process of its own, which the program starts from itself.
-//! Names are those of `nvshmem.h` and `nvshmemx.h` 3.4.5; structures carry their version and size, as the headers have it.
+//! NVSHMEM keeps its state per process, so every GPU needs its own process, which the program starts from its own
+//! executable. Names are those of `nvshmem.h` and `nvshmemx.h` 3.4.5; structures contain their version and size, as in
+//! the headers.
 
 mod device_code;
 mod element;

@@ -1,6 +1,6 @@
-//! What a stream runs of NVSHMEM: its collectives over all elements, puts with a signal, signals. Addresses of the heap are
-//! this element's own, whoever's memory is meant. Nothing here returns what went wrong later on the stream; that shows when
-//! the stream is waited for.
+//! NVSHMEM operations on a stream: collectives over all elements, puts with a signal, signals. Heap addresses are given
+//! as this element's own, even if they refer to a peer's memory. Errors that occur later on the stream are reported
+//! when the stream is waited for.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -20,11 +20,11 @@ const SET: c_int = 9;
 /// `NVSHMEM_CMP_EQ`.
 const EQUAL: c_int = 0;
 
-/// A word of the heap that tells that something has come.
+/// A word of the heap that signals an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal(pub DeviceAddress);
 
-/// Where a call reads and where it writes.
+/// Source and destination address of a call.
 pub type Ends = (DeviceAddress, DeviceAddress);
 
 fn from(address: DeviceAddress) -> *const c_void {
@@ -43,29 +43,30 @@ fn number(value: usize) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// Of every function here: addresses are those of symmetric memory (a put's source may be any of this GPU's), with room for
-/// what the call reads and writes until the stream is done, and the stream is of the element's GPU.
+/// Requirements of every function here: addresses lie in symmetric memory (the source of a put may be any memory of
+/// this GPU), are valid for all bytes that the call reads and writes until the stream is done, and the stream belongs
+/// to the element's GPU.
 impl Element {
-    /// Waits until all elements' streams have come here and all their puts are done.
+    /// Waits on the stream until all elements have reached the barrier and all their puts are complete.
     ///
     /// # Errors
     /// A failing call.
     pub fn barrier(&self, stream: &Stream) -> Result<(), NvshmemError> {
         self.context().bind()?;
-        // SAFETY: element and stream live.
+        // SAFETY: element and stream are alive.
         unsafe { (self.nvshmem.functions.barrier)(stream.raw().cast()) };
         Ok(())
     }
 
-    /// Everyone ends with the reduction of all inputs, or element r with block r of it; `None` where NVSHMEM does not
-    /// reduce the type.
+    /// All-reduce or reduce-scatter of all inputs: every element gets the result, or element r its block r. `None` if
+    /// NVSHMEM does not reduce the data type.
     ///
     /// # Safety
-    /// The addresses are as said above: `count` elements at `output`, and as many at `input`, or for each element where they
-    /// are scattered.
+    /// The addresses must satisfy the requirements above: `count` elements at `output`, and as many at `input`, or as
+    /// many per element for a reduce-scatter.
     ///
     /// # Errors
-    /// A failing call, or a library without it.
+    /// A failing call, or a library without the function.
     pub unsafe fn reduce(
         &self,
         stream: &Stream,
@@ -77,34 +78,35 @@ impl Element {
     ) -> Result<Option<()>, NvshmemError> {
         let Some((function, call)) = self.nvshmem.reduction(scope, dtype, op)? else { return Ok(None) };
         self.context().bind()?;
-        // SAFETY: the caller answers for the addresses; element and stream live.
+        // SAFETY: the caller guarantees the addresses; element and stream are alive.
         let code = unsafe { function(ALL, to(output), from(input), count, stream.raw().cast()) };
         check(code, call, Some(self.rank())).map(Some)
     }
 
-    /// Everyone ends with all inputs, in the order of the elements.
+    /// All-gather: every element gets all inputs, in the order of the elements.
     ///
     /// # Safety
-    /// The addresses are as said above: `block` bytes at `input`, as many for each at `output`.
+    /// The addresses must satisfy the requirements above: `block` bytes at `input`, and as many per element at
+    /// `output`.
     ///
     /// # Errors
     /// A failing call.
     pub unsafe fn gather(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
         let call = (self.nvshmem.functions.fcollect, "nvshmemx_fcollectmem_on_stream");
-        // SAFETY: the caller answers for the addresses.
+        // SAFETY: the caller guarantees the addresses.
         unsafe { self.exchange(stream, call, ends, block) }
     }
 
-    /// Block r of everyone's input ends on element r, in the order of the elements.
+    /// All-to-all: element r gets block r of every input, in the order of the elements.
     ///
     /// # Safety
-    /// The addresses are as said above: `block` bytes for each, at both.
+    /// The addresses must satisfy the requirements above: `block` bytes per element, at both.
     ///
     /// # Errors
     /// A failing call.
     pub unsafe fn all_to_all(&self, stream: &Stream, ends: Ends, block: Bytes) -> Result<(), NvshmemError> {
         let call = (self.nvshmem.functions.alltoall, "nvshmemx_alltoallmem_on_stream");
-        // SAFETY: the caller answers for the addresses.
+        // SAFETY: the caller guarantees the addresses.
         unsafe { self.exchange(stream, call, ends, block) }
     }
 
@@ -116,15 +118,15 @@ impl Element {
         block: Bytes,
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
-        // SAFETY: the caller answers for the addresses; element and stream live.
+        // SAFETY: the caller guarantees the addresses; element and stream are alive.
         let code = unsafe { function(ALL, to(output), from(input), block.0 as usize, stream.raw().cast()) };
         check(code, call, Some(self.rank()))
     }
 
-    /// Everyone ends with the root's input.
+    /// Broadcast: every element gets the root's input.
     ///
     /// # Safety
-    /// The addresses are as said above: `bytes` each.
+    /// The addresses must satisfy the requirements above: `bytes` bytes each.
     ///
     /// # Errors
     /// A failing call.
@@ -137,16 +139,16 @@ impl Element {
     ) -> Result<(), NvshmemError> {
         self.context().bind()?;
         let (root, stream) = (number(root), stream.raw().cast());
-        // SAFETY: the caller answers for the addresses; element and stream live.
+        // SAFETY: the caller guarantees the addresses; element and stream are alive.
         let code =
             unsafe { (self.nvshmem.functions.broadcast)(ALL, to(output), from(input), bytes.0 as usize, root, stream) };
         check(code, "nvshmemx_broadcastmem_on_stream", Some(self.rank()))
     }
 
-    /// Writes to `peer`, and sets the signal there to 1 when all has arrived.
+    /// Writes to `peer`, and sets the signal there to 1 after all data has arrived.
     ///
     /// # Safety
-    /// The addresses are as said above: `bytes` each, and a word.
+    /// The addresses must satisfy the requirements above: `bytes` bytes each, and a word.
     ///
     /// # Errors
     /// The context cannot be made current.
@@ -161,7 +163,7 @@ impl Element {
         self.context().bind()?;
         let (peer, stream) = (number(peer), stream.raw().cast());
         let put = self.nvshmem.functions.put_signal;
-        // SAFETY: the caller answers for the addresses; element and stream live.
+        // SAFETY: the caller guarantees the addresses; element and stream are alive.
         unsafe { put(to(target), from(source), bytes.0 as usize, word(signal), 1, SET, peer, stream) };
         Ok(())
     }
@@ -169,27 +171,27 @@ impl Element {
     /// Sets a signal of `peer`.
     ///
     /// # Safety
-    /// The address is as said above: a word.
+    /// The address must satisfy the requirements above: a word.
     ///
     /// # Errors
     /// The context cannot be made current.
     pub unsafe fn set(&self, stream: &Stream, signal: Signal, value: u64, peer: usize) -> Result<(), NvshmemError> {
         self.context().bind()?;
-        // SAFETY: the caller answers for the address; element and stream live.
+        // SAFETY: the caller guarantees the address; element and stream are alive.
         unsafe { (self.nvshmem.functions.signal)(word(signal), value, SET, number(peer), stream.raw().cast()) };
         Ok(())
     }
 
-    /// What follows waits until this element's own signal is 1.
+    /// Makes subsequent work wait until this element's own signal is 1.
     ///
     /// # Safety
-    /// The address is as said above: a word.
+    /// The address must satisfy the requirements above: a word.
     ///
     /// # Errors
     /// The context cannot be made current.
     pub unsafe fn wait_for(&self, stream: &Stream, signal: Signal) -> Result<(), NvshmemError> {
         self.context().bind()?;
-        // SAFETY: the caller answers for the address; element and stream live.
+        // SAFETY: the caller guarantees the address; element and stream are alive.
         unsafe { (self.nvshmem.functions.wait)(word(signal), EQUAL, 1, stream.raw().cast()) };
         Ok(())
     }

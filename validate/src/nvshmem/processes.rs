@@ -1,8 +1,8 @@
-//! A process for each GPU, started by this program from itself, and talking with all of them.
+//! One process per GPU, started from this program's own executable, and communication with all of them.
 //!
-//! Each process has one socket to its parent, as its standard input; both write a message a line. Whoever loses the other ends:
-//! a process whose parent is gone ends at once, and a process that ends, says what is no message or says nothing for too long
-//! is an error that names its rank and brings the last lines that it wrote. Dropping [`Processes`] kills what is left.
+//! Each process has a socket to its parent as its standard input. Both sides write one message per line. A process ends
+//! immediately when its parent is gone. A process that ends, sends an invalid message or exceeds the time limit causes
+//! an error with its rank and its last lines of output. Dropping [`Processes`] kills the remaining ones.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,17 +19,17 @@ use super::error::NvshmemError;
 use crate::cuda::{CudaError, interrupt, leave};
 use crate::nccl::SHARED_HOST;
 
-/// Between two looks at Ctrl-C.
+/// Poll interval for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a process that closed its socket may take to end.
+/// Time limit for a process to end after it closed its socket.
 const LAST_BREATH: Duration = Duration::from_secs(2);
-/// Of what a process writes so many bytes are kept.
+/// Bytes of the output of a process that are retained.
 const KEPT: usize = 1500;
-/// A message may be so long: schedules of many operations are.
+/// Largest length of a message in bytes; schedules of many operations are long.
 const LONGEST: u64 = 1 << 30;
 
-/// What NVSHMEM is told by the environment of its processes, where the user's own does not: to meet over the loopback
-/// interface and to look for no network. Of multicast the user has no say.
+/// Environment variables of the processes. Unless the user sets them, NVSHMEM bootstraps over the loopback interface
+/// and uses no network transport. Multicast is always disabled.
 #[must_use]
 pub fn environment() -> Vec<(&'static str, &'static str)> {
     const USUAL: [(&str, &str); 2] =
@@ -38,11 +38,11 @@ pub fn environment() -> Vec<(&'static str, &'static str)> {
     usual.chain(SHARED_HOST).collect()
 }
 
-/// What a process said, or that it is alive.
+/// Message of a process, or a sign of life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoken<T> {
-    /// It works.
+    /// The process is alive.
     Alive,
     /// A message.
     Said(T),
@@ -53,7 +53,7 @@ enum Heard {
     Closed,
 }
 
-/// The last of what a process wrote.
+/// The last bytes of the output of a process.
 type Tail = Arc<Mutex<Vec<u8>>>;
 
 struct Started {
@@ -75,10 +75,10 @@ impl std::fmt::Debug for Processes {
 }
 
 impl Processes {
-    /// Starts `count` processes by `command`, which gets each one's rank.
+    /// Starts `count` processes. `command` returns the command of a rank.
     ///
     /// # Errors
-    /// [`NvshmemError::Start`]; those started before are killed.
+    /// [`NvshmemError::Start`]; processes that were already started are killed.
     pub fn start(count: usize, command: impl Fn(usize) -> Command) -> Result<Self, NvshmemError> {
         let (say, heard) = mpsc::channel();
         let mut processes = Self { all: Vec::with_capacity(count), heard };
@@ -90,10 +90,10 @@ impl Processes {
             let reading = socket.try_clone().map_err(failed("no socket to it"))?;
             let mut command = command(rank);
             command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-            // A group of its own: Ctrl-C on the terminal is this process's to answer.
+            // A separate process group, so that Ctrl-C on the terminal reaches only this process.
             command.process_group(0);
             let mut child = command.spawn().map_err(failed("it cannot be started"))?;
-            // The command holds the other end of the socket as long as it lives.
+            // The command holds the other end of the socket until it is dropped.
             drop(command);
             let tail = Tail::default();
             for output in
@@ -109,16 +109,16 @@ impl Processes {
         Ok(processes)
     }
 
-    /// How many there are.
+    /// Number of processes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Says something to one.
+    /// Sends a message to one process.
     ///
     /// # Errors
-    /// It ended.
+    /// The process has ended.
     pub fn tell<T: Serialize>(&mut self, rank: usize, message: &T) -> Result<(), NvshmemError> {
         let line = line_of(message).map_err(|reason| NvshmemError::Start { rank, what: "a message to it", reason })?;
         let Some(started) = self.all.get_mut(rank) else { return Ok(()) };
@@ -128,11 +128,11 @@ impl Processes {
         Ok(())
     }
 
-    /// Waits until each of `waiting` has said something, or one of them something that `ends` the waiting, and gives what was
-    /// said, in their order. Whoever says that it is alive gets `limit` anew.
+    /// Waits for one message from each of `waiting`, or until a message satisfies `ends`. Returns the messages in the
+    /// order of `waiting`. Any message, including a sign of life, restarts the time limit.
     ///
     /// # Errors
-    /// One ended, said what is no message, or nothing in time; Ctrl-C.
+    /// A process ended, sent an invalid message, or exceeded the time limit; Ctrl-C.
     pub fn hear<T: DeserializeOwned>(
         &mut self,
         waiting: &[usize],
@@ -191,7 +191,7 @@ impl Processes {
             }
         }
         let how = how.map_or_else(|| "it closed its socket and went on".to_owned(), ending);
-        // What it wrote last may still be on its way.
+        // The last output may still be in transit.
         std::thread::sleep(LOOK);
         NvshmemError::Died { rank, how, said: self.last_lines(rank) }
     }
@@ -205,7 +205,7 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        // All first, so that none has time to complain of another's end.
+        // All are killed first, so that none can report the end of another.
         for started in &mut self.all {
             let _ = started.child.kill();
         }
@@ -229,7 +229,7 @@ impl Read for Output {
     }
 }
 
-/// Reads all that a process writes and keeps the end of it.
+/// Reads the output of a process and retains its end.
 fn keep(mut output: Output, tail: &Tail) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = output.read(&mut buffer) {
@@ -285,10 +285,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Takes the socket that the parent gave as standard input. From here on this process ends when its parent does.
+    /// Takes the socket that the parent passed as standard input. From then on this process ends when its parent does.
     ///
     /// # Errors
-    /// Standard input is no socket: the process was not started by [`Processes`].
+    /// Standard input is not a socket: the process was not started by [`Processes`].
     pub fn of_parent() -> std::io::Result<Self> {
         use std::os::fd::AsFd;
         let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
@@ -300,7 +300,7 @@ impl Channel {
                 let mut line = String::new();
                 match reader.read_line(&mut line) {
                     Ok(1..) if say.send(line).is_ok() => {}
-                    // No library in it is asked, which would wait for elements that are gone.
+                    // Exit handlers are skipped, because libraries would wait for elements that are gone.
                     _ => leave(0),
                 }
             }
@@ -308,23 +308,23 @@ impl Channel {
         Ok(Self { socket, lines })
     }
 
-    /// Waits for what the parent says; its text is for whoever wonders.
+    /// Waits for a message of the parent.
     ///
     /// # Errors
-    /// What is no message, in words.
+    /// The connection ended or the message is invalid, as text.
     pub fn hear<T: DeserializeOwned>(&self) -> Result<T, String> {
         let line = self.lines.recv().map_err(|error| error.to_string())?;
         serde_json::from_str(&line).map_err(|error| error.to_string())
     }
 
-    /// Says something to the parent. Where it is gone this process ends soon anyway.
+    /// Sends a message to the parent. A failure is ignored, because the process ends when its parent is gone.
     pub fn tell<T: Serialize>(&self, message: &T) {
         if let Ok(line) = line_of(&Spoken::Said(message)) {
             let _ = (&self.socket).write_all(line.as_bytes());
         }
     }
 
-    /// Tells the parent that this process works.
+    /// Sends a sign of life to the parent.
     pub fn alive(&self) {
         if let Ok(line) = line_of(&Spoken::<()>::Alive) {
             let _ = (&self.socket).write_all(line.as_bytes());

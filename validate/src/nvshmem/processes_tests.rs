@@ -1,4 +1,4 @@
-//! Processes that die, hang, talk nonsense or do as they should: shell scripts, whose standard input is the socket.
+//! Processes that die, hang, send garbage or behave: shell scripts whose standard input is the socket.
 
 use super::*;
 
@@ -13,18 +13,18 @@ fn shell(scripts: &'static [&'static str]) -> Processes {
     .unwrap()
 }
 
-/// What ranks say, with nothing that ends the waiting.
+/// Messages of the ranks, without a condition that ends the wait early.
 fn hear(processes: &mut Processes, ranks: &[usize], limit: Duration) -> Result<Vec<String>, NvshmemError> {
     Ok(processes.hear(ranks, limit, |_| false)?.into_iter().map(|(_, said)| said).collect())
 }
 
 fn is_gone(id: u32) -> bool {
-    // A process that was waited for has no entry any more.
+    // A reaped process has no entry in /proc.
     !std::path::Path::new(&format!("/proc/{id}")).exists()
 }
 
 #[test]
-fn what_processes_say_is_heard_in_their_order() {
+fn messages_are_returned_in_rank_order() {
     let mut processes = shell(&[
         r#"read line; echo "{\"said\":\"one got $line\"}" >&0; read line"#,
         r#"echo '"alive"' >&0; echo '{"said":"two"}' >&0; read line"#,
@@ -34,7 +34,7 @@ fn what_processes_say_is_heard_in_their_order() {
 }
 
 #[test]
-fn a_process_that_dies_is_named_with_what_it_wrote() {
+fn dead_process_is_reported_with_its_output() {
     let mut processes = shell(&["read line; exit 0", "echo 'the library says: no such device' >&2; exit 7"]);
     let ids: Vec<u32> = processes.all.iter().map(|started| started.child.id()).collect();
     let error = hear(&mut processes, &[0, 1], SOON).unwrap_err().to_string();
@@ -44,14 +44,14 @@ fn a_process_that_dies_is_named_with_what_it_wrote() {
 }
 
 #[test]
-fn a_process_that_is_killed_is_named_with_the_signal() {
+fn killed_process_is_reported_with_signal() {
     let mut processes = shell(&["kill -9 $$"]);
     let error = hear(&mut processes, &[0], SOON).unwrap_err().to_string();
     assert!(error.contains("rank 0") && error.contains("signal 9"), "{error}");
 }
 
 #[test]
-fn a_process_that_says_nothing_is_given_up_and_killed() {
+fn silent_process_times_out_and_is_killed() {
     let mut processes = shell(&[r#"echo '{"said":"here"}' >&0; read line"#, "exec sleep 600"]);
     let ids: Vec<u32> = processes.all.iter().map(|started| started.child.id()).collect();
     let error = hear(&mut processes, &[0, 1], Duration::from_millis(300)).unwrap_err();
@@ -61,7 +61,7 @@ fn a_process_that_says_nothing_is_given_up_and_killed() {
 }
 
 #[test]
-fn whoever_is_alive_gets_time_anew() {
+fn signs_of_life_restart_time_limit() {
     let mut processes = shell(&[
         r#"for i in 1 2 3 4 5 6; do sleep 0.2; echo '"alive"' >&0; done; echo '{"said":"done"}' >&0; read line"#,
     ]);
@@ -69,11 +69,11 @@ fn whoever_is_alive_gets_time_anew() {
 }
 
 #[test]
-fn garbage_is_shown_with_its_rank() {
+fn garbage_is_reported_with_rank() {
     let mut processes = shell(&["read line", "echo 'Segmentation fault? {' >&0; read line"]);
     let error = hear(&mut processes, &[0, 1], SOON).unwrap_err().to_string();
     assert!(error.contains("rank 1") && error.contains("Segmentation fault?"), "{error}");
-    // Neither is a message of the wrong kind, nor one too many.
+    // A message of the wrong type and a message too many are rejected as well.
     let mut processes = shell(&[r#"echo '{"said":7}' >&0; read line"#]);
     assert!(matches!(hear(&mut processes, &[0], SOON).unwrap_err(), NvshmemError::Garbage { .. }));
     let mut processes = shell(&[r#"echo '{"said":"a"}' >&0; echo '{"said":"b"}' >&0; read line"#, "read line"]);
@@ -81,13 +81,13 @@ fn garbage_is_shown_with_its_rank() {
 }
 
 #[test]
-fn what_cannot_be_started_is_named() {
+fn failed_start_names_rank() {
     let error = Processes::start(2, |_| Command::new("/nowhere/fabricast")).unwrap_err().to_string();
     assert!(error.contains("rank 0") && error.contains("cannot be started"), "{error}");
 }
 
 #[test]
-fn saying_something_to_a_dead_process_is_its_death() {
+fn sending_to_dead_process_reports_its_exit() {
     let mut processes = shell(&["exit 3"]);
     while processes.tell(0, &"hello").is_ok() {
         std::thread::sleep(Duration::from_millis(5));
@@ -97,13 +97,13 @@ fn saying_something_to_a_dead_process_is_its_death() {
 }
 
 #[test]
-fn a_message_that_ends_the_waiting_does() {
+fn ending_message_stops_the_wait() {
     let mut processes = shell(&["exec sleep 600", r#"echo '{"said":"it failed"}' >&0; read line"#]);
     let heard = processes.hear::<String>(&[0, 1], SOON, |said| said.contains("failed")).unwrap();
     assert_eq!(heard, [(1, "it failed".to_owned())]);
 }
 
 #[test]
-fn multicast_stays_off() {
+fn multicast_is_disabled() {
     assert!(environment().contains(&("NVSHMEM_DISABLE_NVLS", "1")));
 }

@@ -1,21 +1,22 @@
-//! What NCCL says that it chose: lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
+//! NCCL's own choices, from log lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
 //!
-//! `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` (`src/enqueue.cc`; so 2.28.3 and 2.28.9); numbers are taken for
-//! names too. Bytes are those that a rank gives to the call: of all_gather and reduce_scatter one block.
+//! Format: `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` (`src/enqueue.cc` of 2.28.3 and
+//! 2.28.9). Numeric algorithms and protocols are accepted as well. Bytes are those that a rank passes to the call:
+//! one block for all_gather and reduce_scatter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabricast_planner::library::nccl::{Algo, Function, Proto};
 use serde::Serialize;
 
-/// What ran.
+/// A strategy that NCCL ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ran {
     /// The algorithm.
     pub algorithm: Algo,
     /// The protocol.
     pub protocol: Proto,
-    /// On so many channels.
+    /// Number of channels.
     pub channels: u32,
 }
 
@@ -31,7 +32,7 @@ impl Serialize for Ran {
     }
 }
 
-/// All that ran, by function and bytes of the larger buffer, of a communicator of `ranks`.
+/// Returns all strategies in a log by function and bytes of the larger buffer, for a communicator of `ranks` ranks.
 #[must_use]
 pub fn all(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<Ran>> {
     let mut all: BTreeMap<_, BTreeSet<Ran>> = BTreeMap::new();
@@ -45,7 +46,7 @@ pub fn all(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<Ran>> {
     all
 }
 
-/// A line that says what ran, with the bytes that it names.
+/// Parses a line that reports a strategy, with the bytes that it names.
 #[must_use]
 pub fn one(line: &str) -> Option<(Function, u64, Ran)> {
     let (before, after) = line.split_once(" Bytes -> Algo ")?;
@@ -68,7 +69,7 @@ fn named<T: Copy>(word: &str, all: &[T], name: fn(T) -> &'static str) -> Option<
     by_number.or_else(|| all.iter().find(|&&one| alike(name(one), word))).copied()
 }
 
-/// NCCL spells `NVLSTree` and `NVLS_TREE`.
+/// Compares names without case and underscores: NCCL writes both `NVLSTree` and `NVLS_TREE`.
 fn alike(one: &str, other: &str) -> bool {
     let letters = |word: &str| {
         word.bytes().filter(|&letter| letter != b'_').map(|letter| letter.to_ascii_lowercase()).collect::<Vec<_>>()
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_numbers_and_other_spellings() {
+    fn prefixes_numbers_and_spelling_variants_are_read() {
         let line = "host:12:34 [1] NCCL INFO AllGather: 64 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={2..5}";
         let ran = Ran { algorithm: Algo::NvlsTree, protocol: Proto::Simple, channels: 4 };
         assert_eq!(one(line), Some((Function::AllGather, 64, ran)));

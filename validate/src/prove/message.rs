@@ -1,4 +1,4 @@
-//! What the program and its two processes say to each other.
+//! Messages between the program and its worker processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use fabricast_sim::schedule::{Collective, DataType};
 use fabricast_topologies::{Bytes, Picos};
 use serde::{Deserialize, Serialize};
 
-/// A call of which times are taken.
+/// A call to be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What.
+    /// Collective of the call.
     pub collective: Collective,
-    /// How much: the larger buffer, of all ranks' blocks.
+    /// Size of the larger buffer, for all ranks' blocks.
     pub bytes: Bytes,
-    /// Of what.
+    /// Element type.
     pub dtype: DataType,
-    /// Calls in the graph.
+    /// Number of calls in the graph.
     pub calls: u32,
 }
 
-/// To a process.
+/// Order to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    /// The first: where NCCL is, and room for what comes.
+    /// First order: path of NCCL, buffer size and time limits.
     Begin { library: Option<PathBuf>, ranks: u32, room: Bytes, patience: Duration },
-    /// Make a graph of a call.
+    /// Capture a graph of a call.
     Prepare(Trial),
-    /// Run it once, then once more and take the time.
+    /// Run the graph once for warm-up and once timed.
     Time,
-    /// Forget it.
+    /// Discard the graph.
     Done,
-    /// Give everything back.
+    /// Release everything.
     End,
 }
 
-/// From a process.
+/// Answer of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// NCCL is there, of this version, and the ranks are joined.
+    /// NCCL of this version is loaded, and the ranks are connected.
     Begun { version: String },
-    /// There is a graph.
+    /// The graph is captured.
     Prepared,
-    /// The time of a call, of the slowest GPU.
+    /// Time of a call on the slowest GPU.
     Took(Picos),
-    /// Forgotten, or ended.
+    /// The graph is discarded, or everything is released.
     Done,
-    /// It cannot go on.
+    /// The process cannot continue.
     Failed { why: String, no_gpu: bool },
 }

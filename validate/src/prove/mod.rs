@@ -1,17 +1,17 @@
-//! NCCL with a tuner's table against NCCL by its own choice, on this machine's GPUs, in turns.
+//! Compares NCCL with a tuner table to NCCL's default choices on this machine's GPUs, by interleaved measurements.
 //!
-//! A tuner is loaded by the environment of a process, once. So two processes are started, one with the plugin and one without; both
-//! hold all GPUs and a communicator, and of each call a graph. One of them waits while the other runs, and they take turns at each
-//! size, so that whatever drifts, drifts for both. Two processes that run the same thing differ too, by where their memory came to
-//! lie: on 2 H200 by up to 4 % for small calls, which turns do not show. So several pairs of processes are started, and
-//! a process counts as one observation.
+//! A tuner is loaded once per process, by its environment. Two processes are therefore started, one with the plugin
+//! and one without. Both use all GPUs with a communicator of their own and a graph of each call. One waits while the
+//! other runs, and they alternate at each size, so that drift affects both. Two processes with identical settings
+//! differ as well, by their memory placement: by up to 4 % for small calls on 2 H200, which alternation does not
+//! remove. Several pairs of processes are therefore started, and each process counts as one observation.
 //!
 //! ```text
-//! message   what the program and its processes say to each other
-//! side      such a process, from its own side
-//! sides     both, from the program's
-//! logged    what NCCL logged of its choices
-//! rank_sum  whether one side was slower, or the noise
+//! message   messages between the program and its processes
+//! side      a worker process
+//! sides     both worker processes, as seen by the program
+//! logged    NCCL's choices, from its log
+//! rank_sum  test whether one side is slower than chance explains
 //! ```
 
 pub mod logged;

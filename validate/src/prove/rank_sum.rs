@@ -1,14 +1,14 @@
-//! Whether one side was slower than the other by more than a part, or the noise.
+//! Rank-sum test: is one side slower than the other by more than chance explains?
 //!
-//! Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947: nothing is
-//! supposed of how times are distributed. The chance is exact, counted over all orders in which the two samples could have come;
-//! equal times count as half.
+//! Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other",
+//! 1947. No distribution of times is assumed. The probability is exact, counted over all orders of the two samples;
+//! ties count as one half.
 
-/// The chance of a rank sum at least as large as that of `these` against `those`, were both alike: small where `these` are larger.
-/// 1 where one of them is empty.
+/// One-sided p-value: the probability of a U statistic at least as large as that of `these` against `those` under
+/// equal distributions. Small if `these` are larger; 1 if one sample is empty.
 #[must_use]
 pub fn chance_larger(these: &[f64], those: &[f64]) -> f64 {
-    // Twice U: pairs in which this one is the larger, ties half.
+    // Twice U: pairs in which `these` are larger, ties as one half.
     let doubled: usize = these
         .iter()
         .flat_map(|this| those.iter().map(move |that| this.partial_cmp(that)))
@@ -23,12 +23,12 @@ pub fn chance_larger(these: &[f64], those: &[f64]) -> f64 {
     if all == 0.0 || these.is_empty() || those.is_empty() {
         return 1.0;
     }
-    // A half is to the disadvantage of what is to be shown.
+    // Rounded down, which is conservative.
     let least = doubled / 2;
     ways.iter().skip(least).sum::<f64>() / all
 }
 
-/// In how many orders of `n` and `m` values each U comes about, from 0 to n·m, as parts of a common factor.
+/// Number of orders of `n` and `m` values that give each U from 0 to n·m, up to a common factor.
 fn ways(n: usize, m: usize) -> Vec<f64> {
     // Coefficients of the Gaussian binomial: the product over i of (1 − q^(m+i)) / (1 − q^i).
     let most = n * m;
@@ -53,8 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chances_are_those_of_the_published_table() {
-        // Mann and Whitney 1947, table I: n = 3, m = 3: P(U ≤ 0) = .05, P(U ≤ 1) = .1; n = m = 5: P(U ≤ 2) = .016, P(U ≤ 4) = .048.
+    fn probabilities_match_the_published_table() {
+        // Mann and Whitney 1947, table I: n = 3, m = 3: P(U ≤ 0) = .05, P(U ≤ 1) = .1; n = m = 5: P(U ≤ 2) = .016,
+        // P(U ≤ 4) = .048.
         let low = |n, m, most: usize| {
             let ways = ways(n, m);
             ways.iter().take(most + 1).sum::<f64>() / ways.iter().sum::<f64>()
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_is_larger_and_alike_is_not() {
+    fn larger_samples_are_significant_and_equal_ones_are_not() {
         let low: Vec<f64> = (0..15).map(|i| 10.0 + 0.01 * f64::from(i)).collect();
         let high: Vec<f64> = low.iter().map(|value| value * 1.1).collect();
         assert!(chance_larger(&high, &low) < 1e-8);
@@ -76,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_all_orders() {
-        // 15 over 7 and 30 over 15.
+    fn order_counts_sum_to_the_binomial_coefficient() {
+        // Binomial coefficients C(15, 7) and C(30, 15).
         assert_eq!(ways(7, 8).iter().sum::<f64>(), 6435.0);
         assert_eq!(ways(15, 15).iter().sum::<f64>(), 155_117_520.0);
     }

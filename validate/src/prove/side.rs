@@ -1,4 +1,4 @@
-//! One of the two processes: a thread a GPU, NCCL as the environment says, and a graph of whatever is asked.
+//! A worker process: one thread per GPU, NCCL configured by the environment, and a graph of each requested call.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::kernel::Devices;
 use crate::nccl::Nccl;
 use crate::nvshmem::Channel;
 
-/// Serves the parent that started this process. It ends when the parent does.
+/// Serves the parent process until the parent ends.
 ///
 /// # Errors
-/// In words: nobody started this process as such.
+/// A message, if the process was not started by `gpu prove`.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::of_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
     let channel = Shared(Mutex::new(channel));
@@ -26,12 +26,12 @@ pub fn serve() -> Result<(), String> {
         Err(error) => Answer::Failed { no_gpu: is_absence(&error), why: error.to_string() },
     };
     channel.tell(&last);
-    // Until the parent ends this process: what hangs is not waited for.
+    // The parent ends this process: operations that hang are not waited for.
     let _ = channel.order();
     Ok(())
 }
 
-/// The channel to the parent, for whichever thread has to do with it.
+/// The channel to the parent, shared by the threads.
 struct Shared(Mutex<Channel>);
 
 impl Shared {
@@ -76,7 +76,7 @@ fn run(channel: &Shared) -> Result<(), ExecuteError> {
     }
 }
 
-/// What executors are asked by. Of the schedule they look at its call and its bytes only.
+/// Creates the job for executors, which use only its call and sizes.
 fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
     let Trial { collective, bytes, dtype, .. } = trial;
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
@@ -94,7 +94,7 @@ enum Step {
     Done,
 }
 
-/// Makes a graph of calls in a thread a GPU and times it when told, until it is to be forgotten.
+/// Captures a graph of calls on each GPU's thread and times it on request, until it is discarded.
 #[expect(unsafe_code, reason = "captures a graph")]
 fn served(
     channel: &Shared,
@@ -104,7 +104,8 @@ fn served(
     calls: u32,
 ) -> Result<(), ExecuteError> {
     let members = stage.contexts().len();
-    // The first thread hears the parent and tells the others, which sleep meanwhile: the other process has the machine.
+    // The first thread receives the parent's orders and forwards them; the other threads sleep, so that the other
+    // process has the machine for itself.
     let (tell, heard): (Vec<Sender<Step>>, Vec<Mutex<Receiver<Step>>>) = (0..members)
         .map(|_| {
             let (tell, heard) = mpsc::channel();
@@ -117,7 +118,7 @@ fn served(
         let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
         let many = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
         let done = || member.watchdog.wait_for(&stream, &|| format!("rank {}", member.rank));
-        // Connections are made by the first call, which cannot be captured everywhere.
+        // The first call establishes the connections, which cannot be captured everywhere.
         executor.enqueue(member.rank, &stream)?;
         done()?;
         member.meet()?;
@@ -137,7 +138,7 @@ fn served(
                     _ => return Err(misunderstood("a graph is waiting")),
                 };
                 for other in tell.iter().skip(1) {
-                    // Whoever is gone has failed, and says so itself.
+                    // A thread that is gone has failed, and reports its own error.
                     let _ = other.send(step);
                 }
                 step
@@ -168,8 +169,8 @@ fn served(
     Ok(())
 }
 
-/// What the first thread says next. It waits while the other process is measured, so for longer than anything else may take; where
-/// the first thread failed, the gate says so at the next look.
+/// Receives the next step from the first thread. It may wait longer than any time limit, while the other process is
+/// measured; if the first thread failed, the watchdog reports it at the next poll.
 fn next(heard: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
     let heard = heard.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = member.watchdog.start();

@@ -1,4 +1,4 @@
-//! Both processes, from the program that compares them.
+//! Both worker processes, as seen by the program that compares them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use super::message::{Answer, Order, Trial};
 use crate::nccl::SHARED_HOST;
 use crate::nvshmem::{NvshmemError, Processes};
 
-/// Which process.
+/// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// NCCL by its own choice.
+    /// NCCL with its default choices.
     Default,
-    /// NCCL with the table.
+    /// NCCL with the tuner table.
     Tuned,
 }
 
 impl Side {
-    /// Both, in the order of their processes.
+    /// Both sides, in the order of their processes.
     pub const BOTH: [Self; 2] = [Self::Default, Self::Tuned];
 
-    /// Both, this one first.
+    /// Both sides, this one first.
     #[must_use]
     pub fn and_other(self) -> [Self; 2] {
         match self {
@@ -33,7 +33,7 @@ impl Side {
         }
     }
 
-    /// Its name.
+    /// The name of the side.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Side {
     }
 }
 
-/// Why the two cannot be compared.
+/// Reason that the two sides cannot be compared.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProveError {
     /// The machine has no GPUs, or too few.
@@ -52,30 +52,30 @@ pub enum ProveError {
     /// A process failed.
     #[error("NCCL, {}: {why}", .side.name())]
     Failed {
-        /// Which.
+        /// The side that failed.
         side: Side,
-        /// What it said.
+        /// Its error message.
         why: String,
     },
-    /// A process cannot be talked to.
+    /// Communication with a process failed.
     #[error("process 0 has NCCL's default, process 1 the table: {0}")]
     Processes(#[from] NvshmemError),
 }
 
-/// What both have in common.
+/// Settings shared by both sides.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// NCCL's library, or its folder.
+    /// Path of NCCL's library or its folder.
     pub library: Option<PathBuf>,
-    /// GPUs, each a rank.
+    /// Number of GPUs, one per rank.
     pub ranks: u32,
-    /// The largest call.
+    /// Size of the largest call.
     pub room: Bytes,
-    /// How long anything may take.
+    /// Time limit of any operation.
     pub patience: Duration,
 }
 
-/// What a process's environment says to NCCL: no multicast, its log to a file, and the tuner or none.
+/// Environment of a process: multicast disabled, NCCL's log to a file, and the tuner or none.
 #[must_use]
 pub fn environment(side: Side, plugin: &Path, table: &Path, log: &Path) -> Vec<(&'static str, OsString)> {
     let mut all: Vec<(&'static str, OsString)> =
@@ -93,7 +93,7 @@ pub fn environment(side: Side, plugin: &Path, table: &Path, log: &Path) -> Vec<(
     all
 }
 
-/// Both processes.
+/// Both worker processes.
 #[derive(Debug)]
 pub struct Sides {
     processes: Processes,
@@ -101,16 +101,17 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Starts them, `first` before the other, and says what NCCL they have. Whoever comes first has the choice of memory.
+    /// Starts both processes, `first` before the other, and returns their NCCL version. The order determines which
+    /// process allocates memory first.
     ///
     /// # Errors
-    /// One did not come up.
+    /// A process fails to start.
     pub fn start(
         setting: &Setting,
         first: Side,
         command: impl Fn(Side) -> Command,
     ) -> Result<(Self, String), ProveError> {
-        /// NCCL loads its kernels onto all GPUs and joins its ranks.
+        /// Time limit for NCCL to load its kernels onto all GPUs and connect its ranks.
         const BEGINNING: Duration = Duration::from_secs(120);
         let side = |number: usize| if number == 0 { Side::Default } else { Side::Tuned };
         let processes = Processes::start(Side::BOTH.len(), |number| command(side(number)))?;
@@ -127,10 +128,10 @@ impl Sides {
         Ok((sides, version))
     }
 
-    /// Lets a side make a graph of a call.
+    /// Makes a side capture a graph of a call.
     ///
     /// # Errors
-    /// It failed.
+    /// The side fails.
     pub fn prepare(&mut self, side: Side, trial: Trial) -> Result<(), ProveError> {
         match self.asked(side, &Order::Prepare(trial))? {
             Answer::Prepared => Ok(()),
@@ -138,10 +139,10 @@ impl Sides {
         }
     }
 
-    /// Lets a side run its graph and gives the time of a call.
+    /// Makes a side run its graph and returns the time of a call.
     ///
     /// # Errors
-    /// It failed.
+    /// The side fails.
     pub fn time(&mut self, side: Side) -> Result<Picos, ProveError> {
         match self.asked(side, &Order::Time)? {
             Answer::Took(time) => Ok(time),
@@ -149,18 +150,18 @@ impl Sides {
         }
     }
 
-    /// Lets a side forget its graph.
+    /// Makes a side discard its graph.
     ///
     /// # Errors
-    /// It failed.
+    /// The side fails.
     pub fn forget(&mut self, side: Side) -> Result<(), ProveError> {
         self.done(side, &Order::Done)
     }
 
-    /// Lets both give everything back.
+    /// Makes both sides release everything.
     ///
     /// # Errors
-    /// One failed.
+    /// A side fails.
     pub fn end(mut self) -> Result<(), ProveError> {
         Side::BOTH.into_iter().try_for_each(|side| self.done(side, &Order::End))
     }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use fabricast_sim::schedule::{Collective, DataType};
 
-    /// A process in a shell: what it says to each order, by a word of the order.
+    /// A shell process that gives a fixed answer to each order, selected by a word of the order.
     fn shell(answers: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("while read -r order; do case \"$order\" in {answers} esac; done"));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_asked_in_turn_and_give_their_own_times() {
+    fn both_sides_report_their_own_times() {
         let answers = |side: Side| {
             let took = if side == Side::Default { "{\"took\":7000}" } else { "{\"took\":6000}" };
             [
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_with_its_side() {
+    fn errors_name_the_failing_side() {
         let begun = says("begin", "{\"begun\":{\"version\":\"2\"}}");
         let none = says("begin", "{\"failed\":{\"why\":\"no GPU here\",\"no_gpu\":true}}");
         let error = Sides::start(&setting(), Side::Default, |_| shell(&none)).unwrap_err();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_side_has_the_tuner_and_none_has_multicast() {
+    fn only_the_tuned_side_loads_the_tuner_and_both_disable_multicast() {
         let all = |side| environment(side, Path::new("/p.so"), Path::new("/t.csv"), Path::new("/l"));
         let value = |side, name: &str| all(side).into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
         for side in Side::BOTH {

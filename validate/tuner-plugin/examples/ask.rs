@@ -1,6 +1,6 @@
-//! What an answer costs: `cargo run --release -p fabricast-tuner-plugin --example ask [TABLE RANKS]`, ns for each call.
+//! Time of an answer in ns per call: `cargo run --release -p fabricast-tuner-plugin --example ask [TABLE RANKS]`.
 //!
-//! Without a table one is made of 105 rows, a size and collective each, as the plan of an 8-GPU host has some 60.
+//! The default table has 105 rows, one per size and collective; the plan of an 8-GPU host has about 60.
 #![allow(unsafe_code, reason = "calls as C makes them")]
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
@@ -39,7 +39,7 @@ fn main() -> std::io::Result<()> {
             times[14]
         );
     }
-    // SAFETY: once, at the end.
+    // SAFETY: finalized once, at the end.
     unsafe { (ncclTunerPlugin_v6.finalize)(context) };
     let _ = std::fs::remove_file(made);
     Ok(())
@@ -65,7 +65,7 @@ fn rows() -> String {
 
 fn context(table: &Path, ranks: usize) -> *mut c_void {
     let mut context = std::ptr::null_mut();
-    // SAFETY: no other thread runs; called as NCCL does.
+    // SAFETY: no other thread runs; called as by NCCL.
     unsafe {
         std::env::set_var("FABRICAST_TUNER_FILE", table);
         (ncclTunerPlugin_v6.init)(&raw mut context, 1, ranks, 1, None, std::ptr::null_mut(), std::ptr::null_mut());
@@ -77,10 +77,10 @@ fn nanoseconds(context: *mut c_void, function: c_int, costs: [f32; 21]) -> f64 {
     const CALLS: usize = 1_000_000;
     let begun = Instant::now();
     for call in 0..CALLS {
-        // Sizes in no order.
+        // Sizes in pseudo-random order.
         let bytes = (call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) & ((1 << 31) - 1);
         let (mut costs, mut channels) = (costs, 0);
-        // SAFETY: as NCCL calls it.
+        // SAFETY: called as by NCCL.
         unsafe {
             (ncclTunerPlugin_v6.get_coll_info)(
                 context,

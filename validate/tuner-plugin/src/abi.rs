@@ -1,8 +1,9 @@
-//! What NCCL expects in a tuner's library: three symbols, each a structure of pointers, and the codes that pass through them.
+//! NCCL's tuner interface: three exported symbols, each a struct of function pointers, and the codes passed through
+//! them.
 //!
-//! Order, types and array sizes are those of NCCL's headers: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`, `tuner_v6.h` and
-//! `src/include/nccl_common.h` of 2.30.7. NCCL 2.32 looks for version 7 first, which differs
-//! in constants only that this plugin leaves alone, and takes version 6 where there is no other (`src/plugin/tuner/tuner_v6.cc`).
+//! Order, types and array sizes are those of NCCL 2.30.7: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`,
+//! `tuner_v6.h` and `src/include/nccl_common.h`. NCCL 2.32 looks for version 7 first, which differs only in constants
+//! that this plugin does not change, and falls back to version 6 (`src/plugin/tuner/tuner_v6.cc`).
 #![allow(unsafe_code, reason = "structures of pointers that C reads, exported by name")]
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
@@ -15,19 +16,19 @@ pub type Code = c_int;
 /// `ncclSuccess`.
 pub const SUCCESS: Code = 0;
 
-/// `ncclDebugLogger_t`: level, subsystems, file, line, format and what it formats.
+/// `ncclDebugLogger_t`: level, subsystems, file, line, format and its arguments.
 pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
 
 /// `NCCL_LOG_WARN`.
 pub const LOG_WARN: c_int = 2;
 /// `NCCL_LOG_INFO`.
 pub const LOG_INFO: c_int = 3;
-/// `NCCL_INIT`, a subsystem of NCCL's log: shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS` says otherwise.
+/// `NCCL_INIT`, a subsystem of NCCL's log: shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS` excludes it.
 pub const LOG_OF_INIT: c_ulong = 0x1;
 /// `NCCL_TUNING`, shown with `NCCL_DEBUG_SUBSYS=TUNING`.
 pub const LOG_OF_TUNING: c_ulong = 0x40;
 
-/// `ncclNvlDomainInfo_v5_t`, and that of version 6.
+/// `ncclNvlDomainInfo_v5_t`, also used by version 6.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NvlDomainInfo {
@@ -39,24 +40,24 @@ pub struct NvlDomainInfo {
     pub most_ranks: c_int,
 }
 
-/// `ncclTunerConstants_v5_t`, and that of version 6: what NCCL estimates by. This plugin does not touch them, since what it does
-/// not choose is to be as NCCL would do it.
+/// `ncclTunerConstants_v5_t`, also used by version 6: constants of NCCL's cost estimates. This plugin leaves them
+/// unchanged, so that calls without a table entry behave as without the plugin.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constants {
-    /// By algorithm and protocol, µs.
+    /// Base latencies by algorithm and protocol, in µs.
     pub base_latencies: [[f64; 3]; 7],
-    /// By kind of link, algorithm and protocol, µs.
+    /// Hardware latencies by kind of link, algorithm and protocol, in µs.
     pub hw_latencies: [[[f64; 3]; 7]; 3],
-    /// By compute capability and number of nodes, GB/s, as the four below.
+    /// Maximum LL bandwidth by compute capability and number of nodes, in GB/s; the four below have the same indices.
     pub ll_max: [[f64; 3]; 4],
-    /// Of a channel of a ring by LL128.
+    /// Maximum LL128 bandwidth of a ring channel.
     pub ring_ll128: [[f64; 3]; 4],
-    /// Of a channel of a tree by LL128.
+    /// Maximum LL128 bandwidth of a tree channel.
     pub tree_ll128: [[f64; 3]; 4],
-    /// Of a channel of a tree.
+    /// Maximum bandwidth of a tree channel.
     pub tree: [[f64; 3]; 4],
-    /// Of a channel of NVLSTree.
+    /// Maximum bandwidth of an NVLSTree channel.
     pub nvls_tree: [[f64; 3]; 4],
 }
 
@@ -72,8 +73,8 @@ pub type InitV5 = unsafe extern "C" fn(
     *mut NvlDomainInfo,
     *mut Constants,
 ) -> Code;
-/// `getCollInfo` of versions 4 to 6: context, function, bytes, operations in the group, costs, algorithms, protocols, whether
-/// buffers are registered, channels.
+/// `getCollInfo` of versions 4 to 6: context, function, bytes, operations in the group, costs, algorithms, protocols,
+/// buffer registration, channels.
 pub type GetCollInfo =
     unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, *mut *mut f32, c_int, c_int, c_int, *mut c_int) -> Code;
 /// `destroy`, and `finalize` since version 5.
@@ -85,13 +86,13 @@ pub type GetChunkSize = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV4 {
-    /// What NCCL logs.
+    /// Name shown in NCCL's log.
     pub name: Name,
-    /// Makes a context.
+    /// Creates a context.
     pub init: InitV4,
-    /// Answers.
+    /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Gives the context back.
+    /// Destroys the context.
     pub destroy: Finalize,
 }
 
@@ -99,13 +100,13 @@ pub struct TunerV4 {
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV5 {
-    /// What NCCL logs.
+    /// Name shown in NCCL's log.
     pub name: Name,
-    /// Makes a context.
+    /// Creates a context.
     pub init: InitV5,
-    /// Answers.
+    /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Gives the context back.
+    /// Destroys the context.
     pub finalize: Finalize,
 }
 
@@ -113,19 +114,19 @@ pub struct TunerV5 {
 #[repr(C)]
 #[derive(Debug)]
 pub struct TunerV6 {
-    /// What NCCL logs.
+    /// Name shown in NCCL's log.
     pub name: Name,
-    /// Makes a context.
+    /// Creates a context.
     pub init: InitV5,
-    /// Answers.
+    /// Selects the strategy of a call.
     pub get_coll_info: GetCollInfo,
-    /// Gives the context back.
+    /// Destroys the context.
     pub finalize: Finalize,
-    /// Would change the size of chunks. NCCL takes its own where there is none.
+    /// Changes the chunk size; `None` keeps NCCL's own.
     pub get_chunk_size: Option<GetChunkSize>,
 }
 
-/// A text that lasts as long as the library.
+/// A zero-terminated text that lives as long as the library.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Name(*const c_char);
@@ -135,17 +136,17 @@ unsafe impl Sync for Name {}
 
 const NAME: Name = Name(c"fabricast".as_ptr());
 
-/// What NCCL takes that knows no later one.
+/// Interface for NCCL versions that know no later one.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 =
     TunerV4 { name: NAME, init: border::init_v4, get_coll_info: border::get_coll_info, destroy: border::finalize };
 
-/// What NCCL 2.28 takes.
+/// Interface for NCCL 2.28.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v5: TunerV5 =
     TunerV5 { name: NAME, init: border::init_v5, get_coll_info: border::get_coll_info, finalize: border::finalize };
 
-/// What NCCL 2.30 takes.
+/// Interface for NCCL 2.30.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v6: TunerV6 = TunerV6 {
     name: NAME,

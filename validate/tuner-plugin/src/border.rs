@@ -1,8 +1,8 @@
-//! The functions that NCCL calls. Each survives whatever it is given, returns success, and lets nothing unwind into C.
+//! Functions called by NCCL. Each accepts any arguments, returns success, and lets no panic unwind into C.
 //!
-//! Success always, since NCCL checks these calls as it checks its own: a failing `init` ends the making of the communicator
-//! (`src/init.cc`, since 2.31 `src/tuning/tuning.cc`), a failing `getCollInfo` the collective (`src/enqueue.cc`), whatever the
-//! header says of falling back.
+//! They always succeed because NCCL treats their errors as its own, although the header promises a fallback: a
+//! failing `init` aborts the creation of the communicator (`src/init.cc`, since 2.31 `src/tuning/tuning.cc`), a
+//! failing `getCollInfo` aborts the collective (`src/enqueue.cc`).
 #![allow(unsafe_code, reason = "called from C")]
 
 use std::ffi::{c_int, c_void};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::abi::{Code, Constants, Logger, NvlDomainInfo, SUCCESS};
 use crate::context::{Asked, Context, Costs};
 
-/// Most algorithms of a table of costs; NCCL has 7. More is taken for a mistake of the caller, and left alone.
+/// Largest number of algorithms in a cost table; NCCL has 7. A call with a larger number is invalid and ignored.
 pub const MOST_ALGORITHMS: c_int = 32;
-/// Most protocols; NCCL has 3.
+/// Largest number of protocols in a cost table; NCCL has 3.
 pub const MOST_PROTOCOLS: c_int = 8;
 
-/// The context of a communicator as NCCL holds it. A handle of eight bytes is never given back, so that whoever ends a context twice, or
-/// asks after its end, finds that it is gone, and never the memory of another one.
+/// Context of a communicator as held by NCCL. The eight bytes of a handle are never freed, so that a second
+/// `finalize` or a call after it finds the context gone instead of another one's memory.
 struct Handle(AtomicPtr<Context>);
 
 impl Handle {
@@ -26,12 +26,12 @@ impl Handle {
         Box::leak(Box::new(Self(AtomicPtr::new(Box::into_raw(Box::new(context))))))
     }
 
-    /// The handle that `init` gave.
+    /// Returns the handle that `init` created.
     ///
     /// # Safety
-    /// The pointer is null or what `init` gave.
+    /// The pointer must be null or from `init`.
     unsafe fn of(pointer: *mut c_void) -> Option<&'static Self> {
-        // SAFETY: as the caller says; handles live as long as the process.
+        // SAFETY: guaranteed by the caller; handles live as long as the process.
         unsafe { pointer.cast::<Self>().as_ref() }
     }
 }
@@ -39,21 +39,21 @@ impl Handle {
 /// `init` of version 4.
 ///
 /// # Safety
-/// `context` is null or can be written, `logger` is absent or NCCL's.
+/// `context` must be null or writable; `logger` must be absent or NCCL's.
 pub unsafe extern "C" fn init_v4(
     ranks: usize,
     nodes: usize,
     logger: Option<Logger>,
     context: *mut *mut c_void,
 ) -> Code {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { init(ranks, nodes, logger, context) }
 }
 
-/// `init` of versions 5 and 6. What NCCL says of NVLink domains is not needed, its constants stay as they are.
+/// `init` of versions 5 and 6. The information on NVLink domains is not needed, and the constants are unchanged.
 ///
 /// # Safety
-/// As of version 4.
+/// See version 4.
 pub unsafe extern "C" fn init_v5(
     context: *mut *mut c_void,
     _communicator: u64,
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn init_v5(
     _domains: *mut NvlDomainInfo,
     _constants: *mut Constants,
 ) -> Code {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { init(ranks, nodes, logger, context) }
 }
 
@@ -73,7 +73,7 @@ unsafe fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut
     }
     let made = catch_unwind(|| Handle::new(Context::of_environment(ranks, nodes, logger)));
     let pointer = made.map_or(std::ptr::null_mut(), |handle| std::ptr::from_ref(handle).cast_mut().cast());
-    // SAFETY: not null, aligned, and the caller says that it can be written.
+    // SAFETY: not null, aligned, and writable as guaranteed by the caller.
     unsafe { context.write(pointer) };
     SUCCESS
 }
@@ -81,8 +81,8 @@ unsafe fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut
 /// `getCollInfo` of versions 4 to 6.
 ///
 /// # Safety
-/// `context` is null or what `init` gave, and no `finalize` of it runs meanwhile; `costs` is null or, whatever its type says, a block of
-/// `algorithms` × `protocols` floats; `channels` is null or can be written.
+/// `context` must be null or from `init`, without a concurrent `finalize`. `costs` must be null or, whatever its type
+/// says, a block of `algorithms` × `protocols` floats. `channels` must be null or writable.
 pub unsafe extern "C" fn get_coll_info(
     context: *mut c_void,
     function: c_int,
@@ -100,12 +100,13 @@ pub unsafe extern "C" fn get_coll_info(
         return SUCCESS;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: `init` gave it, says the caller.
+        // SAFETY: from `init`, as guaranteed by the caller.
         let handle = unsafe { Handle::of(context) }?;
-        // SAFETY: null, or a context that nobody takes meanwhile, says the caller; contexts are shared between threads only.
+        // SAFETY: null, or a context that is not finalized concurrently, as guaranteed by the caller; threads only
+        // share it.
         let context = unsafe { handle.0.load(Ordering::Acquire).as_ref() }?;
         let (algorithms, protocols) = (algorithms.unsigned_abs() as usize, protocols.unsigned_abs() as usize);
-        // SAFETY: the caller's block; nobody else has it during the call.
+        // SAFETY: the caller's block, not accessed by others during the call.
         let costs = unsafe { std::slice::from_raw_parts_mut(costs, algorithms * protocols) };
         let asked = Asked { function, bytes: bytes as u64, operations, registered };
         context.answer(asked, &mut Costs { cells: costs, protocols })
@@ -114,24 +115,24 @@ pub unsafe extern "C" fn get_coll_info(
         && !channels.is_null()
         && channels.is_aligned()
     {
-        // SAFETY: not null, aligned, and the caller says that it can be written.
+        // SAFETY: not null, aligned, and writable as guaranteed by the caller.
         unsafe { channels.write(wanted.get().into()) };
     }
     SUCCESS
 }
 
-/// `destroy` of version 4, `finalize` since.
+/// `destroy` of version 4, `finalize` of later versions.
 ///
 /// # Safety
-/// `context` is null or what `init` gave, and nobody asks it meanwhile.
+/// `context` must be null or from `init`, and no call may use it concurrently.
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> Code {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let handle = unsafe { Handle::of(context) };
     let taken = handle.map_or(std::ptr::null_mut(), |handle| handle.0.swap(std::ptr::null_mut(), Ordering::AcqRel));
     if !taken.is_null() {
-        // SAFETY: `init` took it from a box; whoever swapped it out is the only one that has it.
+        // SAFETY: `init` created it from a box; only the thread that swapped it out owns it.
         let context = unsafe { Box::from_raw(taken) };
-        // What it says at its end, or gives back, may fail; NCCL is not to hear of it.
+        // Errors while logging or freeing must not reach NCCL.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
     }
     SUCCESS

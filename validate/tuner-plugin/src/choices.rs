@@ -1,8 +1,8 @@
-//! A table as one communicator needs it.
+//! The rows of a table for one communicator.
 //!
-//! The first row that fits a call wins (`nccl_tuner::Lookup`, a search of sorted sizes). Where NCCL cannot do what it says, the rows
-//! after it are tried one by one, as NCCL's example plugin does (`ext-tuner/example/plugin.c`); so a call of which the table names
-//! something that is not there costs a look at each of its rows, and any other a search.
+//! The first row that matches a call is used (`nccl_tuner::Lookup`, a binary search over sizes). If NCCL cannot run
+//! it, the following rows are tried one by one, as in NCCL's example plugin (`ext-tuner/example/plugin.c`). A call
+//! whose row is not available therefore scans all rows; any other call costs one search.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use fabricast_planner::export::nccl_tuner::{Buffers, Lookup, Row, Table};
 use fabricast_planner::library::nccl::Function;
 
-/// A call, in the table's words.
+/// A call, in the table's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// The collective.
     pub function: Function,
-    /// Bytes of the larger buffer; of a group's calls of one kind their sum.
+    /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
     pub bytes: u64,
-    /// Calls of one kind in the group.
+    /// Number of calls of one kind in the group.
     pub operations: u32,
-    /// Its buffers.
+    /// Registration of its buffers.
     pub buffers: Buffers,
 }
 
-/// The rows of a table that are for one communicator, and what was told of them.
+/// Rows of a table for one communicator, with flags of the messages logged for each.
 #[derive(Debug, Default)]
 pub struct Choices {
     table: Table,
@@ -31,7 +31,7 @@ pub struct Choices {
     told: Box<[AtomicU8]>,
 }
 
-/// A line in words, with a blank before; nothing where there is none.
+/// Line number for log messages, with a leading blank; empty if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(u32);
 
@@ -42,10 +42,10 @@ impl fmt::Display for Place {
 }
 
 impl Choices {
-    /// Of a table, for a communicator.
+    /// Selects the rows of a table for a communicator.
     #[must_use]
     pub fn new(table: Table, nodes: u32, ranks: u32) -> Self {
-        // Of a table that was no file there are no lines.
+        // A table that was not read from a CSV file has no line numbers.
         let lines = table.lines.into_iter().chain(std::iter::repeat(0));
         let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.is_for(nodes, ranks));
         let (rows, lines): (Vec<Row>, Vec<u32>) = rows.unzip();
@@ -54,13 +54,13 @@ impl Choices {
         Self { lookup: Lookup::new(&table, nodes, ranks), told, table }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.table.rows.len()
     }
 
-    /// The rows that fit a call, in the table's order, each with its place.
+    /// Rows that match a call with their indices, in the table's order.
     pub fn of(&self, wanted: Wanted) -> impl Iterator<Item = (usize, &Row)> {
         let Wanted { function, bytes, operations, buffers } = wanted;
         let first = self.lookup.find(function, bytes, operations, buffers).map(|answer| answer.row as usize);
@@ -77,16 +77,16 @@ impl Choices {
             .filter(move |(_, row)| fits(row))
     }
 
-    /// Where a row stands in its file.
+    /// Line of a row in its file.
     #[must_use]
     pub fn place(&self, row: usize) -> Place {
         Place(self.table.lines.get(row).copied().unwrap_or(0))
     }
 
-    /// Whether something of a row is told for the first time: `what` is a bit.
+    /// Returns true if a message about a row is logged for the first time; `what` is the message's bit.
     pub fn is_news(&self, row: usize, what: u8) -> bool {
         self.told.get(row).is_some_and(|told| {
-            // Nearly always it was told: looking is cheaper than changing what other threads look at.
+            // Almost always already logged: a load is cheaper than modifying a cache line shared by threads.
             told.load(Ordering::Relaxed) & what == 0 && told.fetch_or(what, Ordering::Relaxed) & what == 0
         })
     }

@@ -1,7 +1,8 @@
-//! What a communicator's plugin knows, and how it answers.
+//! State of the plugin for one communicator, and its answers.
 //!
-//! NCCL asks with a table of costs, µs by algorithm and protocol, in which what it cannot do is negative; it then takes the cheapest
-//! (`topoGetAlgoInfo` of `src/enqueue.cc`). A choice is made by setting its cost to zero, as NCCL's example plugin does it.
+//! NCCL passes a table of costs, in µs by algorithm and protocol, with negative values for impossible combinations,
+//! and then uses the cheapest (`topoGetAlgoInfo` in `src/enqueue.cc`). A combination is selected by setting its cost
+//! to zero, as in NCCL's example plugin.
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,40 +15,40 @@ use crate::choices::{Choices, Wanted};
 use crate::log::Log;
 use crate::source::Source;
 
-/// A way that NCCL estimates to take so many times the fastest is one that it means to keep for the last resort, and is not taken:
-/// of types of 8 bits it multiplies the cost of rings of more than 8 ranks by 1024, since they lose precision
-/// (`updateCollCostTable` of `src/enqueue.cc`), and does not tell the type. Between ways of moving the same bytes its
-/// estimates differ by far less.
+/// Cost ratio to the cheapest combination from which a combination counts as NCCL's last resort and is not selected.
+/// NCCL multiplies the cost of rings of more than 8 ranks by 1024 for 8-bit types, because they lose precision
+/// (`updateCollCostTable` in `src/enqueue.cc`), and does not pass the type. Ratios between other combinations are far
+/// smaller.
 pub const LAST_RESORT: f32 = 64.0;
 
-/// Bits of what was told of a row.
+/// Bits of the messages logged for a row.
 const TAKEN: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 const LAST: u8 = 4;
 
-/// A call, in NCCL's numbers.
+/// A call, in NCCL's codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     /// `ncclFunc_t`.
     pub function: i32,
-    /// Bytes of the larger buffer; of a group's calls of one kind their sum.
+    /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
     pub bytes: u64,
-    /// Calls of one kind in the group.
+    /// Number of calls of one kind in the group.
     pub operations: i32,
-    /// Whether buffers are registered, or calls captured, whose buffers will be: not zero.
+    /// Not zero if buffers are registered, or will be because the calls are captured.
     pub registered: i32,
 }
 
 /// NCCL's table of costs.
 #[derive(Debug)]
 pub struct Costs<'a> {
-    /// By algorithm, then protocol.
+    /// Costs in µs by algorithm, then protocol.
     pub cells: &'a mut [f32],
-    /// How many protocols there are.
+    /// Number of protocols.
     pub protocols: usize,
 }
 
-/// Whether a way can be chosen.
+/// Availability of a combination of algorithm and protocol.
 enum Cell<'a> {
     Possible(&'a mut f32),
     LastResort,
@@ -56,7 +57,7 @@ enum Cell<'a> {
 
 impl Costs<'_> {
     fn cell(&mut self, algorithm: usize, protocol: usize) -> Cell<'_> {
-        // What is not possible is -1, `NCCL_ALGO_PROTO_IGNORE`; NCCL takes no other negative either.
+        // NCCL marks impossible combinations with -1, `NCCL_ALGO_PROTO_IGNORE`, and ignores all negative costs.
         let cheapest = self.cells.iter().copied().filter(|&cost| cost >= 0.0).fold(f32::INFINITY, f32::min);
         let at = algorithm * self.protocols + protocol;
         match self.cells.get_mut(at).filter(|_| protocol < self.protocols) {
@@ -72,17 +73,18 @@ impl Costs<'_> {
     }
 }
 
-/// The plugin of one communicator. Threads may ask at once.
+/// Plugin state of one communicator. Threads may use it concurrently.
 #[derive(Debug)]
 pub struct Context {
     log: Log,
     choices: Choices,
-    /// Functions, by bit, of which it was told that the table says nothing of a size.
+    /// Functions, by bit, for which a missing table entry has been logged.
     silent: AtomicU8,
 }
 
 impl Context {
-    /// By the table that the environment names. Whatever is wrong with it is told, and nothing is chosen then.
+    /// Creates the state from the table named by the environment. A faulty table is logged, and then no strategy is
+    /// selected.
     #[must_use]
     pub fn of_environment(ranks: usize, nodes: usize, logger: Option<Logger>) -> Self {
         let log = Log::to(logger);
@@ -96,14 +98,14 @@ impl Context {
         Self::new(choices, log)
     }
 
-    /// By this table.
+    /// Creates the state from a table.
     #[must_use]
     pub fn new(choices: Choices, log: Log) -> Self {
         Self { log, choices, silent: AtomicU8::new(0) }
     }
 
-    /// Makes the way that the table names the cheapest, and gives its channels, if NCCL is to take so many; changes nothing where
-    /// the table names none that NCCL could take. Allocates nothing, locks nothing.
+    /// Makes the table's strategy the cheapest and returns its number of channels, if given. Changes nothing if the
+    /// table has no strategy that NCCL can run. Does not allocate or lock.
     pub fn answer(&self, asked: Asked, costs: &mut Costs<'_>) -> Option<NonZeroU16> {
         if self.choices.rows() == 0 {
             return None;
@@ -111,7 +113,7 @@ impl Context {
         let function = usize::try_from(asked.function).ok().and_then(|number| Function::ALL.get(number)).copied()?;
         let bytes = asked.bytes;
         let buffers = if asked.registered == 0 { Buffers::Plain } else { Buffers::Registered };
-        // A negative number is none that a row could name.
+        // No row can name a negative number.
         let operations = u32::try_from(asked.operations).unwrap_or(u32::MAX);
         let mut spoken = false;
         for (place, row) in self.choices.of(Wanted { function, bytes, operations, buffers }) {
@@ -162,8 +164,9 @@ impl Context {
     }
 }
 
-/// How many channels NCCL is told. Reductions in the network run on as many as they are told, also on such as there are none of
-/// (`scheduleCollTasksToPlan` of `src/enqueue.cc`), so of these it is told nothing; of others NCCL takes as many as it has.
+/// Number of channels passed to NCCL. In-network reductions use the given number even if fewer channels exist
+/// (`scheduleCollTasksToPlan` in `src/enqueue.cc`), so none is passed for them; otherwise NCCL limits it to the
+/// existing channels.
 fn channels(row: &Row) -> Option<NonZeroU16> {
     let in_network = matches!(row.algo, Algo::CollNetDirect | Algo::CollNetChain);
     row.channels.filter(|_| !in_network)

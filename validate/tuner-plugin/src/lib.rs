@@ -1,13 +1,15 @@
-//! `libnccl_tuner_fabricast.so`: a tuner plugin that NCCL loads, and that answers by a table of fabricast's.
+//! `libnccl_tuner_fabricast.so`: an NCCL tuner plugin that selects strategies from a fabricast table.
 //!
-//! NCCL opens the file that `NCCL_TUNER_PLUGIN` names, takes the newest of the symbols `ncclTunerPlugin_v6`, `_v5`, `_v4` that it
-//! knows ([`abi`]), makes a context for each communicator ([`border`]) and asks it before every collective. The table comes from
-//! the file that an environment variable names ([`source`]); what it says for the communicator's ranks and nodes is laid out
-//! flat once ([`choices`]), so that an answer ([`context`]) is a search of sorted lists: no allocation, no lock.
+//! NCCL opens the file named by `NCCL_TUNER_PLUGIN` and uses the newest symbol that it knows of `ncclTunerPlugin_v6`,
+//! `_v5` and `_v4` ([`abi`]). It creates a context per communicator ([`border`]) and calls it before every
+//! collective. The table is read from the file named by an environment variable ([`source`]). Its rows for the
+//! communicator's ranks and nodes are flattened once ([`choices`]), so that an answer ([`context`]) is a search in
+//! sorted lists without allocation or locks.
 //!
-//! A tuner must not harm the job that it is loaded into. NCCL gives up a communicator whose plugin fails to start, and a
-//! collective whose plugin fails to answer, so nothing here ever fails: a file that cannot be read is told by a warning with its
-//! line, and the plugin leaves every choice to NCCL, as it does for each call of which the table says nothing that NCCL could do.
+//! A tuner must not harm the job that loads it. NCCL aborts a communicator whose plugin fails to initialize, and a
+//! collective whose plugin fails to answer, so no function here ever fails. A table that cannot be read causes a
+//! warning with its line, and all choices are left to NCCL. Calls without a table entry that NCCL can run are left to
+//! NCCL as well.
 
 pub mod abi;
 pub mod border;

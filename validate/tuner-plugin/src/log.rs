@@ -1,7 +1,7 @@
-//! Lines in NCCL's own log: `NCCL_DEBUG=INFO`, subsystem `TUNING` (and `INIT` for what is told once).
+//! Lines in NCCL's log: `NCCL_DEBUG=INFO`, subsystem `TUNING` (and `INIT` for messages logged once).
 //!
-//! Every line goes out by the format `%s`, so nothing that a file says is ever a format. NCCL returns at once where a level or a
-//! subsystem is not asked for.
+//! Every line uses the format `%s`, so that text from a file is never a format string. NCCL returns immediately if a
+//! level or subsystem is not enabled.
 #![allow(unsafe_code, reason = "calls NCCL's logger")]
 
 use std::ffi::{CStr, c_char, c_int, c_ulong};
@@ -9,46 +9,46 @@ use std::fmt::{self, Write};
 
 use crate::abi::{LOG_INFO, LOG_OF_INIT, LOG_OF_TUNING, LOG_WARN, Logger};
 
-/// NCCL's logger, where it gave one.
+/// NCCL's logger, if it passed one.
 #[derive(Debug, Clone, Copy)]
 pub struct Log(Option<Logger>);
 
 impl Log {
-    /// To this logger.
+    /// Creates a log to this logger.
     #[must_use]
     pub fn to(logger: Option<Logger>) -> Self {
         Self(logger)
     }
 
-    /// What is to be seen even where nothing else is.
+    /// Logs a warning.
     pub fn warn(self, text: fmt::Arguments<'_>) {
         self.line(LOG_WARN, LOG_OF_INIT | LOG_OF_TUNING, text);
     }
 
-    /// What is told once in a communicator.
+    /// Logs a message that occurs once per communicator.
     pub fn start(self, text: fmt::Arguments<'_>) {
         self.line(LOG_INFO, LOG_OF_INIT | LOG_OF_TUNING, text);
     }
 
-    /// What is told of single choices.
+    /// Logs a message about a single choice.
     pub fn choice(self, text: fmt::Arguments<'_>) {
         self.line(LOG_INFO, LOG_OF_TUNING, text);
     }
 
-    /// Writes a line, on the stack: `answer` calls this too, which does not allocate.
+    /// Writes a line from the stack: `answer`, which must not allocate, calls it too.
     fn line(self, level: c_int, subsystems: c_ulong, text: fmt::Arguments<'_>) {
         const FILE: &CStr = c"fabricast";
         let Some(logger) = self.0 else { return };
         let mut line = Line::default();
-        // A line that is too long is cut.
+        // Lines that are too long are truncated.
         let _ = write!(line, "TUNER/fabricast: {text}");
         let said = line.ended();
-        // SAFETY: NCCL's logger takes a format and what it names: one text that ends with a zero. All outlive the call.
+        // SAFETY: NCCL's logger takes a format and its argument, one zero-terminated text. All outlive the call.
         unsafe { logger(level, subsystems, FILE.as_ptr(), 0, c"%s".as_ptr(), said) };
     }
 }
 
-/// A longer line is cut.
+/// Maximum length of a line in bytes; longer lines are truncated.
 const LONGEST: usize = 900;
 
 struct Line {
@@ -63,7 +63,7 @@ impl Default for Line {
 }
 
 impl Line {
-    /// The text, which ends with a zero.
+    /// The zero-terminated text.
     fn ended(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
@@ -72,7 +72,7 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
-            // A log is a line, and a zero would end it.
+            // A message is one line, and a zero byte would end it.
             let character = if character.is_control() { '\u{fffd}' } else { character };
             let end = self.length + character.len_utf8();
             let Some(room) = self.bytes.get_mut(self.length..end).filter(|_| end <= LONGEST) else {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_at_a_letter_and_keeps_no_control_characters() {
+    fn lines_are_truncated_at_a_character_without_control_characters() {
         let mut line = Line::default();
         write!(line, "a\nb\0c").unwrap();
         assert_eq!(text(&line), "a\u{fffd}b\u{fffd}c");

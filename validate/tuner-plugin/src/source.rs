@@ -1,5 +1,5 @@
-//! The file that the table comes from: which one, what is in it, and what of it concerns a communicator. A CSV of NCCL's example tuner,
-//! or a plan that was saved, of which the table is made as `table --to nccl-tuner` makes it.
+//! The table's file: locating it, reading it, and selecting the rows for a communicator. The file is a CSV of NCCL's
+//! example tuner, or a saved plan, from which the table is made as by `table --to nccl-tuner`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,33 +12,34 @@ use fabricast_planner::export::nccl_tuner::{self, Table};
 use crate::choices::Choices;
 use crate::log::Log;
 
-/// A larger file is not read: it is none.
+/// Maximum file size in bytes; larger files are rejected.
 const LARGEST: u64 = 64 << 20;
 
-/// A file that is to hold a table.
+/// Path of a table's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     path: PathBuf,
 }
 
 impl Source {
-    /// What may name the file; the first that is set and not empty counts. The second is that of NCCL's example plugin.
+    /// Environment variables that name the file; the first that is set and not empty is used. The second is that of
+    /// NCCL's example plugin.
     pub const VARIABLES: [&str; 2] = ["FABRICAST_TUNER_FILE", "NCCL_TUNER_CONFIG_FILE"];
 
-    /// The file that the environment names.
+    /// Returns the file named by the environment.
     #[must_use]
     pub fn of_environment() -> Option<Self> {
         let named = |name: &&str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         Self::VARIABLES.iter().find_map(named).map(|path| Self { path: path.into() })
     }
 
-    /// This file.
+    /// Creates a source from a path.
     #[must_use]
     pub fn file(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// What it says for so many ranks on so many nodes; nothing, and a warning, where it cannot be used.
+    /// Reads the rows for `ranks` ranks on `nodes` nodes; empty, with a warning, if the file cannot be used.
     #[must_use]
     pub fn choices(&self, ranks: usize, nodes: usize, log: Log) -> Choices {
         let table = match self.read() {
@@ -49,7 +50,7 @@ impl Source {
             }
         };
         let all = table.rows.len();
-        // More than the format can name are none that it names.
+        // Counts beyond the format's range match no row that names a count.
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let choices = Choices::new(table, number(nodes), number(ranks));
         let (path, own) = (self.path.display(), choices.rows());
@@ -58,10 +59,10 @@ impl Source {
         choices
     }
 
-    /// Reads it.
+    /// Reads the table.
     ///
     /// # Errors
-    /// It cannot be read, or is no table; with file, line and column.
+    /// The file cannot be read or is not a table; with file, line and column.
     pub fn read(&self) -> Result<Table, TableError> {
         let source = self.path.display().to_string();
         let text = text_of(&self.path).map_err(|reason| TableError::of(&source, reason))?;
@@ -69,7 +70,7 @@ impl Source {
     }
 }
 
-/// A file's text. Pipes and devices are refused, which may have no end or never begin.
+/// Text of a file. Pipes and devices are rejected, because reading them may block or never end.
 fn text_of(path: &Path) -> Result<String, String> {
     let is_file = std::fs::metadata(path).map_err(|error| error.to_string())?.is_file();
     if !is_file {

@@ -1,4 +1,4 @@
-//! That an answer allocates nothing: the same functions that the library exports, with an allocator that counts.
+//! Answers do not allocate: calls the functions exported by the library with an allocator that counts.
 #![allow(unsafe_code, reason = "an allocator, and calls as C makes them")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -8,24 +8,24 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 
 use nccl_tuner_fabricast::abi::{Logger, ncclTunerPlugin_v6};
 
-/// The system's, with a count of what the thread asked for.
+/// The system allocator with a count of the thread's calls.
 struct Counting;
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is passed on.
+// SAFETY: all calls are forwarded.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -37,7 +37,7 @@ thread_local! {
     static LINES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// NCCL's logger with what the plugin gives it: a format and a text.
+/// NCCL's logger with the arguments that the plugin passes: a format and a text.
 type Fixed = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
 unsafe extern "C" fn logger(_: c_int, _: c_ulong, _: *const c_char, _: c_int, _: *const c_char, _: *const c_char) {
@@ -45,7 +45,7 @@ unsafe extern "C" fn logger(_: c_int, _: c_ulong, _: *const c_char, _: c_int, _:
 }
 
 #[test]
-fn an_answer_allocates_nothing_also_where_it_is_told() {
+fn answers_do_not_allocate_even_when_they_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
     let rows = (0..40).map(|k| {
@@ -71,7 +71,7 @@ fn an_answer_allocates_nothing_also_where_it_is_told() {
                 costs.fill(9.0);
                 costs[4 * 3 + 2] = if round == 0 { 9.0 } else { -1.0 };
                 let mut channels = 0;
-                // SAFETY: as NCCL calls it.
+                // SAFETY: called as by NCCL.
                 unsafe {
                     (ncclTunerPlugin_v6.get_coll_info)(
                         context,
@@ -90,10 +90,10 @@ fn an_answer_allocates_nothing_also_where_it_is_told() {
         }
     }
     assert_eq!(COUNT.get(), before);
-    // Rows go from 1 to 2^40 - 1, by both of their ends; of the 84 sizes asked for 0 and three from 2^40 on have none.
+    // Rows cover 1 to 2^40 - 1, by both ends of each; of the 84 sizes, 0 and three from 2^40 on have no row.
     assert_eq!(found, 3 * (2 * 40));
-    // A line of each row when it is taken, of each that is not, and of each other function.
+    // One line per row when it is first used or first found impossible, and one per other function.
     assert_eq!(LINES.get(), 1 + 40 + 40 + 40 + 5);
-    // SAFETY: once.
+    // SAFETY: finalized once.
     unsafe { (ncclTunerPlugin_v6.finalize)(context) };
 }

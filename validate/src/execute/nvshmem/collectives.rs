@@ -1,4 +1,4 @@
-//! NVSHMEM's own collectives on a stream.
+//! Executor for NVSHMEM's own collectives on a stream.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::UserBuffer;
 use crate::nvshmem::{Element, Reduction};
 
-/// A call of one of them.
+/// A call of an NVSHMEM collective.
 #[derive(Debug)]
 pub(super) struct Collectives {
     element: Arc<Element>,
@@ -25,10 +25,10 @@ pub(super) fn unsupported(reason: &str) -> ExecuteError {
 }
 
 impl Collectives {
-    /// The call of a job.
+    /// Creates the call of a job.
     ///
     /// # Errors
-    /// A collective, a type or a use of buffers that NVSHMEM has not.
+    /// NVSHMEM does not support the collective, the data type or the use of buffers.
     pub(super) fn new(rank: &Rank, job: &Job) -> Result<Self, ExecuteError> {
         use Collective as C;
         let call = &job.header.call;
@@ -58,8 +58,8 @@ impl Executor for Collectives {
         let total = header.layout.bytes();
         let block = Bytes(total.0 / u64::from(call.ranks.max(1)));
         let count = |bytes: Bytes| (bytes.0 / dtype.size().0) as usize;
-        // SAFETY: the addresses are those of the job's buffers on the heap, as long as its header says, and outlive the
-        // stream's work.
+        // SAFETY: the addresses are those of the job's buffers on the heap, as long as its header states, and outlive
+        // the stream's work.
         let reduced = unsafe {
             match call.collective {
                 Collective::AllReduce => element.reduce(stream, Reduction::All, buffers, count(total), *dtype, *op)?,

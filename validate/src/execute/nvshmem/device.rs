@@ -1,5 +1,6 @@
-//! A schedule's steps by one kernel with NVSHMEM's device library: every message a put with a signal by a thread block, every
-//! wait a wait for a signal. Each block does its own part of every step, so blocks of one rank do not wait for each other.
+//! Executor for a schedule's steps in one kernel with NVSHMEM's device library: every message is a put with a signal by
+//! a thread block, every wait a wait for a signal. Each block handles its own part of every step, so the blocks of one
+//! rank do not wait for each other.
 
 use std::sync::Arc;
 
@@ -14,30 +15,30 @@ use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::{Alignment, COMBINE_THREADS, GridShape, Spot, Step, Steps, steps_text};
 use crate::nvshmem::{PreparedModule, SymmetricMemory, compile_with_library};
 
-/// A rank's kernel and what it needs.
+/// The kernel of a rank with its memory.
 #[derive(Debug)]
 pub(super) struct Device {
     function: Function,
     launch: Launch,
     arguments: Arguments,
     shape: GridShape,
-    /// Kept for the kernel.
+    /// Keeps the memory of the kernel allocated.
     _prepared: PreparedModule,
     _arena: Arc<SymmetricMemory>,
     _rows: DeviceMemory,
 }
 
-/// Bytes of a message that a block moves at least, so that many blocks are worth their signals.
+/// Smallest number of bytes of a message per block. With less, the additional signals cost more than they gain.
 const BLOCK_BYTES: u64 = 16 << 10;
 
-/// Words of a row of `steps.cu`.
+/// Number of 64-bit words of a row of `steps.cu`.
 const ROW_WORDS: u64 = 6;
 
 impl Device {
-    /// Compiles and links the kernel and takes its memory, together with the other ranks.
+    /// Compiles and links the kernel and allocates its memory, collectively with the other ranks.
     ///
     /// # Errors
-    /// No device library or linker for it, memory that runs out, blocks that do not all run at once.
+    /// The device library or its linker is missing, memory is exhausted, or the blocks cannot all be co-resident.
     pub(super) fn new(
         rank: &mut Rank,
         job: &Job,
@@ -97,7 +98,7 @@ impl Device {
         })
     }
 
-    /// Blocks and threads; a thread moves a word at a time.
+    /// Numbers of blocks and threads. A thread moves one word at a time.
     pub(super) fn shape(&self) -> GridShape {
         self.shape
     }
@@ -139,8 +140,8 @@ fn rows(
 impl Executor for Device {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        // SAFETY: the argument is that of `run_kernel` of steps.cu; the memory that it names is kept by `self`, by the rank or
-        // by its peers, which outlive it in every caller here.
+        // SAFETY: the argument is that of `run_kernel` of steps.cu; the memory that it refers to is owned by `self`, by
+        // the rank or by its peers, which outlive it in every caller here.
         Ok(unsafe { self.function.launch(stream, self.launch, &self.arguments) }?)
     }
 }

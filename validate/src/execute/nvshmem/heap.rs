@@ -1,5 +1,5 @@
-//! Kernels generated from the schedule, unchanged, on NVSHMEM's heap: each rank reaches the others' by the addresses that
-//! `nvshmem_ptr` gives it.
+//! Executor for generated kernels, unchanged, on NVSHMEM's heap: each rank accesses the others' memory by the addresses
+//! from `nvshmem_ptr`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::execute::{Buffers, ExecuteError, Executor, Job};
 use crate::kernel::{Devices, GridShape, Kernel, Watch};
 use crate::nvshmem::SymmetricMemory;
 
-/// A rank's kernel and what it needs.
+/// The kernel of a rank with its memory.
 #[derive(Debug)]
 pub(super) struct Heap {
     kernel: Kernel,
@@ -21,13 +21,13 @@ pub(super) struct Heap {
     launch: Launch,
     arguments: Arguments,
     records: HostMemory,
-    /// Kept for the kernel.
+    /// Keeps the memory of the kernel allocated.
     _arena: Arc<SymmetricMemory>,
     _table: Option<DeviceMemory>,
     _buffers: Buffers,
 }
 
-/// Blocks of a rank at most: one a multiprocessor, some left for others.
+/// Largest number of blocks per rank: one per multiprocessor, with some left for other kernels.
 pub(super) const MOST_BLOCKS: u32 = 128;
 
 pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
@@ -35,10 +35,10 @@ pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
 }
 
 impl Heap {
-    /// Compiles the kernel and takes its memory, together with the other ranks.
+    /// Compiles the kernel and allocates its memory, collectively with the other ranks.
     ///
     /// # Errors
-    /// It does not compile, memory runs out, its blocks do not all run at once.
+    /// The kernel does not compile, memory is exhausted, or its blocks cannot all be co-resident.
     pub(super) fn new(
         rank: &mut Rank,
         job: &Job,
@@ -95,7 +95,7 @@ impl Heap {
         })
     }
 
-    /// Blocks, threads and words.
+    /// Numbers of blocks, threads and words.
     pub(super) fn shape(&self) -> GridShape {
         self.shape
     }
@@ -104,8 +104,8 @@ impl Heap {
 impl Executor for Heap {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        // SAFETY: the arguments are those of the generated kernel, and `self` keeps all memory of this process that they name. That of
-        // peers lies in NVSHMEM's heap, which all ranks give back together.
+        // SAFETY: the arguments are those of the generated kernel, and `self` owns all memory of this process that they
+        // refer to. Memory of peers lies in NVSHMEM's heap, which all ranks free collectively.
         Ok(unsafe { self.function.launch(stream, self.launch, &self.arguments) }?)
     }
 

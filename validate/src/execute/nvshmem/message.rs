@@ -1,4 +1,4 @@
-//! What the program and its processes say to each other.
+//! Messages between the program and its processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::execute::measure::{Effort, Raw};
 use crate::kernel::{Carrier, GridShape};
 use crate::nvshmem::NvshmemError;
 
-/// How NVSHMEM runs a call.
+/// Method by which NVSHMEM executes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Its own collective on a stream.
+    /// NVSHMEM's own collective on a stream.
     Collectives,
-    /// The schedule's puts with a signal, on a stream.
+    /// The schedule's puts with signals, on a stream.
     Puts,
     /// Kernels generated from the schedule, on the symmetric heap.
     Heap,
-    /// The schedule's puts with a signal, from a kernel with the device library.
+    /// The schedule's puts with signals, from a kernel with the device library.
     Device,
 }
 
 impl Way {
-    /// Its name.
+    /// Name of the method.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,64 +40,64 @@ impl Way {
     }
 }
 
-/// One thing to run: how, how often it is checked, how it is timed.
+/// A run: method, checks and measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// How.
+    /// Method.
     pub way: Way,
-    /// What carries messages in generated kernels.
+    /// Carrier of messages in generated kernels.
     pub carrier: Option<Carrier>,
-    /// Their blocks, threads and words; what measured best if left out.
+    /// Numbers of blocks, threads and words of kernels. `None` for the shape that is fastest by measurement.
     pub shape: Option<GridShape>,
-    /// Where buffers begin after an aligned address: at most 16 bytes further on than the processes were started for.
+    /// Offset of buffers from an aligned address: at most 16 bytes more than the processes were started for.
     pub offset: Bytes,
-    /// Calls before each check.
+    /// Number of back-to-back calls before each check.
     pub rounds: Vec<u32>,
-    /// Calls one after the other besides, each with fresh contents; 0: none.
+    /// Number of additional back-to-back calls with new contents each; 0 for none.
     pub streak: u32,
-    /// Where the contents come from.
+    /// Seed of the contents.
     pub seed: u64,
-    /// Times to take, if any.
+    /// Extent of the measurement. `None` for no measurement.
     pub effort: Option<Effort>,
 }
 
-/// To a process.
+/// Message to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
-    /// The first: who it is.
+    /// First message: the identity of the process and its settings.
     Begin { rank: usize, size: usize, library: Option<PathBuf>, room: Bytes, offset: Bytes, patience: Duration },
-    /// Join the others, by this id.
+    /// Joins the other processes by this unique ID.
     Join { id: Vec<u8> },
-    /// Run something.
+    /// Runs a schedule.
     Perform { schedule: String, dtype: DataType, op: ReduceOp, turn: Turn },
 }
 
-/// From a process.
+/// Message from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// The library is there; the first process brings the id.
+    /// The library is loaded. The first process includes the unique ID.
     Begun { version: String, id: Option<Vec<u8>> },
-    /// All have joined; the NCCL that the library took for its collectives.
+    /// All processes have joined. `nccl`: the NCCL that the library uses for its collectives.
     Joined { nccl: Option<PathBuf> },
-    /// It ran and was right.
+    /// The run succeeded with correct results.
     Performed { shape: Option<GridShape>, raw: Option<Raw> },
-    /// It cannot be run; nothing was begun.
+    /// The run is not supported; nothing was started.
     Unsupported { reason: String },
-    /// It failed; this process is of no use any more.
+    /// The run failed; this process can no longer be used.
     Failed(Fault),
 }
 
-/// What failed.
+/// Kind of failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Fault {
     /// A wrong result.
     Wrong { rank: usize, index: u64, count: u64, found: u64, expected: u64, number: u32 },
-    /// Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
-    /// Anything else, in words.
+    /// Any other error, as text.
     Other { message: String },
 }
 

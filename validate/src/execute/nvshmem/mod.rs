@@ -1,12 +1,12 @@
-//! NVSHMEM: a process a GPU, and four ways to run a call on its symmetric heap.
+//! Executors for NVSHMEM: one process per GPU, and four methods to execute a call on its symmetric heap.
 //!
 //! ```text
-//! message       what the program and its processes say to each other
+//! message       messages between the program and its processes
 //! ranks         the processes, from the program's side
-//! rank          one of them, from its own side
+//! rank          a single process, from its own side
 //! collectives   NVSHMEM's own, on a stream                              ┐
 //! puts          the schedule's steps as puts with a signal, on a stream ├ executors
-//! heap          our kernels, reaching peers' heaps by loads and stores  │
+//! heap          generated kernels, with loads and stores to peer heaps  │
 //! device        the schedule's steps by NVSHMEM's device library        ┘
 //! ```
 

@@ -1,8 +1,9 @@
-//! A schedule's steps on a stream: every message a put with a signal, every wait a wait for a signal, reductions by a kernel.
+//! Executor for a schedule's steps on a stream: every message is a put with a signal, every wait a wait for a signal,
+//! and reductions use a kernel.
 //!
-//! Signals are 0 or 1, so that a captured graph can be launched again: a sender sets them, the receiver clears them when it
-//! has waited. A call begins with the receivers telling their senders that they have entered, so nothing is written that
-//! the call before still reads.
+//! Signals are 0 or 1, so that a captured graph can be launched repeatedly: a sender sets them, and the receiver clears
+//! them after its wait. A call begins with receivers signalling to their senders that they have entered, so nothing is
+//! overwritten that the previous call still reads.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::{Alignment, COMBINE_THREADS, Spot, Step, Steps, UserBuffer, combine_text};
 use crate::nvshmem::{Element, Signal, SymmetricMemory};
 
-/// Where things lie in the memory that an executor of steps takes of the heap.
+/// Layout of the symmetric memory of an executor of steps, as byte offsets.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     pub(super) ready: Bytes,
@@ -24,13 +25,13 @@ pub(super) struct Places {
     slots: Bytes,
     scratch: Bytes,
     pub(super) bytes: Bytes,
-    /// Where the caller's input and output begin, in the own heap.
+    /// Start of the caller's input and output, in this rank's heap.
     input: DeviceAddress,
     output: DeviceAddress,
 }
 
 impl Places {
-    /// For steps whose messages have `words` signals each, as have ranks.
+    /// Computes the layout for `words` signals per message and per rank.
     pub(super) fn new(rank: &Rank, job: &Job, steps: &Steps, words: u64) -> Self {
         let up = |bytes: u64| bytes.next_multiple_of(256);
         let ready = up(words * 8);
@@ -48,7 +49,7 @@ impl Places {
         }
     }
 
-    /// A place of `of`'s memory, as an address of the own heap.
+    /// Symmetric address, as named in this rank's heap, of a location in the memory of rank `of`.
     pub(super) fn address(&self, job: &Job, arena: DeviceAddress, spot: Spot, of: usize) -> DeviceAddress {
         match spot {
             Spot::User(buffer, at) => {
@@ -61,7 +62,7 @@ impl Places {
     }
 }
 
-/// One thing that the stream does.
+/// A single operation of the stream.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Put { source: DeviceAddress, target: DeviceAddress, bytes: Bytes, signal: Signal, peer: usize },
@@ -70,7 +71,7 @@ enum Work {
     Reduce { left: DeviceAddress, right: DeviceAddress, to: DeviceAddress, bytes: Bytes },
 }
 
-/// A rank's steps, and what they need.
+/// The steps of a rank, with their memory and kernel.
 #[derive(Debug)]
 pub(super) struct Puts {
     element: Arc<Element>,
@@ -82,7 +83,7 @@ pub(super) struct Puts {
     combine: Option<Combine>,
 }
 
-/// The kernel that reduces, for buffers that begin on 16 bytes and for others.
+/// The reduction kernel, for buffers aligned to 16 bytes and for others.
 #[derive(Debug)]
 struct Combine {
     vectors: Function,
@@ -91,10 +92,10 @@ struct Combine {
 }
 
 impl Puts {
-    /// Takes memory and compiles the kernel.
+    /// Allocates memory and compiles the kernel.
     ///
     /// # Errors
-    /// Memory that runs out, a type that cannot be reduced, a failing call.
+    /// Exhausted memory, a data type that cannot be reduced, or a failing call.
     pub(super) fn new(rank: &mut Rank, job: &Job, steps: &Steps) -> Result<Self, ExecuteError> {
         let combine = match job.header.call.collective {
             Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => Some(Combine::new(rank, job)?),
@@ -131,7 +132,7 @@ impl Puts {
         })
     }
 
-    /// Clears a word of the own arena.
+    /// Clears a word of this rank's arena.
     fn clear(&self, stream: &Stream, at: Bytes) -> Result<(), ExecuteError> {
         Ok(stream.write_word(self.arena.all().part(at, Bytes(8))?, 0)?)
     }
@@ -146,8 +147,8 @@ impl Executor for Puts {
     #[expect(unsafe_code, reason = "hands addresses to NVSHMEM")]
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let element = &self.element;
-        // SAFETY: all addresses are of the buffers and the arena on the heap, which outlive the stream's work in every caller
-        // here; their bytes are those of the proved schedule's chunks.
+        // SAFETY: all addresses lie in the buffers and the arena on the heap, which outlive the stream's work in every
+        // caller here; the lengths are those of the verified schedule's chunks.
         unsafe {
             for &sender in &self.senders {
                 element.set(stream, self.ready(element.rank()).0, 1, sender)?;
@@ -200,7 +201,7 @@ impl Combine {
     }
 
     /// # Safety
-    /// So many bytes at each address.
+    /// Each address must refer to at least `bytes` bytes.
     #[expect(unsafe_code, reason = "launches a kernel")]
     unsafe fn enqueue(
         &self,
@@ -213,7 +214,7 @@ impl Combine {
         let function = if is_aligned { &self.vectors } else { &self.bytes };
         let blocks = bytes.0.div_ceil(16 * u64::from(COMBINE_THREADS)).clamp(1, self.most_blocks);
         let arguments = Arguments::new().pointer(to).pointer(left).pointer(right).u64(bytes.0);
-        // SAFETY: the arguments are those of `combine_buffers`; the caller answers for the addresses.
+        // SAFETY: the arguments are those of `combine_buffers`; the caller guarantees the addresses.
         Ok(unsafe { function.launch(stream, Launch::plain(blocks as u32, COMBINE_THREADS), &arguments) }?)
     }
 }

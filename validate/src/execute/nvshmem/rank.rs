@@ -1,4 +1,4 @@
-//! One of the processes, from its own side: joins the others, then runs what it is told, until its parent is gone.
+//! A single process, from its own side: joins the others, then runs requests until its parent is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::execute::{Buffers, ExecuteError, Executor, Job};
 use crate::kernel::{Carrier, GridShape, Kernel, Steps};
 use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, SymmetricMemory, UniqueId};
 
-/// Serves the parent that started this process. It ends when the parent does.
+/// Serves the parent that started this process. Ends when the parent does.
 ///
 /// # Errors
-/// In words: nobody started this process as such.
+/// The process was not started by such a parent.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::of_parent().map_err(|_| "this is started by `gpu run` alone".to_owned())?;
     let failed = match run(&channel) {
@@ -28,13 +28,13 @@ pub fn serve() -> Result<(), String> {
         Err(error) => Answer::Failed(Fault::of(&error)),
     };
     channel.tell(&failed);
-    // Leaving would wait for the other elements; the parent ends this one.
+    // Finalizing the library would wait for the other elements; the parent ends this process instead.
     channel.hear::<Order>().map(|_| ())
 }
 
 enum Never {}
 
-/// An executor that says what it is in while it waits.
+/// Executor with a description of the current call, for the errors of waits.
 struct InTurn<'a> {
     executor: &'a dyn Executor,
     job: &'a Job,
@@ -92,7 +92,7 @@ fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     }
 }
 
-/// This process's own: its buffers and what executors take of the heap.
+/// State of this process: its buffers and the heap memory of executors.
 pub(super) struct Rank {
     pub(super) element: Arc<Element>,
     pub(super) context: Arc<Context>,
@@ -100,7 +100,7 @@ pub(super) struct Rank {
     input: Arc<SymmetricMemory>,
     output: Arc<SymmetricMemory>,
     offset: Bytes,
-    /// For whatever an executor needs; grows.
+    /// Symmetric memory for executors. It grows on demand.
     arena: Option<Arc<SymmetricMemory>>,
     meeting: Stream,
     watchdog: Watchdog,
@@ -124,7 +124,8 @@ impl Rank {
         Ok(Self { element, context, buffers, input, output, offset, arena: None, meeting, watchdog, patience })
     }
 
-    /// Symmetric memory of at least so many bytes, all zero here; what it held before is gone. All ranks ask for as much.
+    /// Returns symmetric memory of at least `bytes` bytes, zeroed on this rank. Earlier contents are lost. All ranks
+    /// must request the same size.
     pub(super) fn arena(&mut self, bytes: Bytes) -> Result<Arc<SymmetricMemory>, ExecuteError> {
         let arena = match self.arena.take() {
             Some(arena) if arena.length() >= bytes => arena,
@@ -142,19 +143,19 @@ impl Rank {
         Ok(arena)
     }
 
-    /// The number of this rank.
+    /// Number of this rank.
     pub(super) fn number(&self) -> usize {
         self.element.rank()
     }
 
-    /// Where the own output begins, or the input, as symmetric addresses are named.
+    /// Start of this rank's input or output, as a symmetric address.
     pub(super) fn symmetric(&self, job: &Job, buffer: crate::kernel::UserBuffer) -> crate::cuda::DeviceAddress {
         let in_place = job.header.call.buffers == fabricast_sim::schedule::BufferUse::InPlace;
         let is_input = buffer == crate::kernel::UserBuffer::Input && !in_place;
         if is_input { self.input.address() } else { self.output.address() }.plus(self.offset)
     }
 
-    /// Meets all other ranks, on a stream of its own.
+    /// Synchronizes with all other ranks, on a separate stream.
     fn meet(&self, channel: &Channel) -> Result<(), CudaError> {
         channel.alive();
         self.element.barrier(&self.meeting).map_err(|error| match error {
@@ -197,7 +198,7 @@ impl Rank {
         }
     }
 
-    /// Checks and times.
+    /// Checks the results and measures the times.
     fn executed(
         &self,
         channel: &Channel,
@@ -209,7 +210,7 @@ impl Rank {
         let rank = self.number();
         let executor = &InTurn { executor, job, way: turn.way };
         let member = Member::apart(rank, self.element.size(), &self.context, &self.watchdog, &meet);
-        // Memory that an executor cleared is written by peers only after all have.
+        // Peers may write to memory that an executor has cleared only after all ranks have cleared theirs.
         member.meet()?;
         check_one(&member, rank..rank + 1, &self.buffers, job, executor, &turn.rounds, turn.seed)?;
         if turn.streak > 0 {

@@ -1,4 +1,4 @@
-//! The processes, from the program's side: started when they are first needed, asked together, killed when one fails.
+//! The processes, from the program's side: started on first use, queried concurrently, killed if one of them fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,34 +13,34 @@ use crate::execute::measure::{Raw, Times};
 use crate::kernel::GridShape;
 use crate::nvshmem::{NvshmemError, Processes, environment};
 
-/// What the processes are started with.
+/// Settings for starting the processes.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The library, or the folder it is in; where it is found otherwise.
+    /// File or folder of the library. `None` to search for it.
     pub library: Option<PathBuf>,
-    /// Ranks, which are GPUs.
+    /// Number of ranks, each with its own GPU.
     pub ranks: usize,
     /// Bytes of the largest call.
     pub room: Bytes,
-    /// How far after an aligned address buffers begin at most, but for 16 bytes.
+    /// Largest offset of buffers from an aligned address, not counting a further 16 bytes.
     pub offset: Bytes,
-    /// How long anything may wait.
+    /// Time limit of every wait.
     pub patience: Duration,
 }
 
-/// What came of a turn.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Performed {
-    /// Blocks, threads and words of generated kernels.
+    /// Numbers of blocks, threads and words of kernels.
     pub shape: Option<GridShape>,
-    /// The times, if they were asked for.
+    /// Measured times, if requested.
     pub times: Option<Times>,
 }
 
-/// Starts one process; the argument is its rank.
+/// Returns the command that starts the process of a rank.
 type Start = Box<dyn Fn(usize) -> Command>;
 
-/// A process for each rank.
+/// One process per rank.
 pub struct NvshmemRanks {
     setting: Setting,
     start: Start,
@@ -55,32 +55,34 @@ impl std::fmt::Debug for NvshmemRanks {
     }
 }
 
-/// What processes may take beyond the patience that they have themselves, to say which of them waits for what.
+/// Time that processes get beyond their own time limit, in which they report their hanging waits.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl NvshmemRanks {
-    /// None yet. `start` gives the command of a process that [serves](super::serve).
+    /// Creates the set without starting processes. `start` returns the command of a process that
+    /// [serves](super::serve).
     #[must_use]
     pub fn new(setting: Setting, start: impl Fn(usize) -> Command + 'static) -> Self {
         Self { setting, start: Box::new(start), processes: None, version: None, nccl: None }
     }
 
-    /// The library's version, once it came up on all ranks.
+    /// Version of the library, known after the first start.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// The NCCL that the library took for its collectives, if any.
+    /// Path of the NCCL that the library uses for its collectives, if any.
     #[must_use]
     pub fn nccl(&self) -> Option<&Path> {
         self.nccl.as_deref()
     }
 
-    /// Runs a schedule's call in one way on all ranks.
+    /// Runs a call of a schedule with one method on all ranks.
     ///
     /// # Errors
-    /// [`ExecuteError::Unsupported`], after which the processes are as before; or a failure, after which new ones are started.
+    /// [`ExecuteError::Unsupported`], after which the processes stay usable; or a failure, after which new processes
+    /// are started.
     pub fn perform(
         &mut self,
         schedule: &Schedule,
@@ -93,7 +95,7 @@ impl NvshmemRanks {
             None => self.begin()?,
         };
         let order = Order::Perform { schedule: json::to_json(schedule), dtype, op, turn: turn.clone() };
-        // What is returned early drops the processes, which kills them.
+        // An early return drops the processes, which kills them.
         let answers = self.ask(&mut processes, |_| order.clone())?;
         let mut by_rank: Vec<Raw> = Vec::new();
         let mut shape = None;
@@ -144,7 +146,7 @@ impl NvshmemRanks {
         Ok(processes)
     }
 
-    /// Tells everyone something and waits for all answers. The first failure counts.
+    /// Sends a message to every process and waits for all answers. Returns the first failure, if any.
     fn ask(&self, processes: &mut Processes, order: impl Fn(usize) -> Order) -> Result<Vec<Answer>, ExecuteError> {
         let ranks: Vec<usize> = (0..processes.count()).collect();
         for &rank in &ranks {

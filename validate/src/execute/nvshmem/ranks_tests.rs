@@ -1,4 +1,4 @@
-//! The launcher with processes that are none: shell scripts that answer, fail, or die.
+//! The launcher with shell scripts in place of processes, which answer, fail or die.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -46,7 +46,7 @@ fn perform(ranks: &mut NvshmemRanks) -> Result<Performed, ExecuteError> {
 }
 
 #[test]
-fn turns_are_done_by_the_same_processes() {
+fn consecutive_runs_share_processes() {
     let script = format!("{BEGUN} {JOINED} {DONE} {DONE} read line");
     let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
     for _ in 0..2 {
@@ -56,7 +56,7 @@ fn turns_are_done_by_the_same_processes() {
 }
 
 #[test]
-fn what_one_cannot_leaves_the_others_alone() {
+fn unsupported_run_keeps_processes_alive() {
     let refused = r#"read line; echo '{"said":{"unsupported":{"reason":"no such type"}}}' >&0;"#;
     let script = format!("{BEGUN} {JOINED} {refused} {DONE} read line");
     let mut ranks = ranks(&[script.clone(), script], Duration::from_secs(20));
@@ -66,7 +66,7 @@ fn what_one_cannot_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_failure_is_told_though_others_hang_and_new_processes_come_next() {
+fn failure_is_reported_despite_hanging_peers_and_processes_restart() {
     let wrong = r#"{"said":{"failed":{"wrong":{"rank":1,"index":3,"count":2,"found":1,"expected":2,"number":2}}}}"#;
     let failing = format!("{BEGUN} {JOINED} read line; echo '{wrong}' >&0; read line");
     let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
@@ -78,7 +78,7 @@ fn a_failure_is_told_though_others_hang_and_new_processes_come_next() {
 }
 
 #[test]
-fn a_peer_that_dies_is_a_clear_message() {
+fn dead_process_is_reported_with_signal_and_output() {
     let dying = format!("{BEGUN} {JOINED} read line; echo 'GPU fell off the bus' >&2; kill -11 $$");
     let hanging = format!("{BEGUN} {JOINED} exec sleep 600");
     let mut ranks = ranks(&[hanging, dying], Duration::from_secs(20));
@@ -87,14 +87,14 @@ fn a_peer_that_dies_is_a_clear_message() {
 }
 
 #[test]
-fn a_library_that_is_missing_is_told_as_it_was_said() {
+fn missing_library_message_is_passed_on() {
     let missing = r#"read line; echo '{"said":{"failed":{"other":{"message":"NVSHMEM is not on this machine"}}}}' >&0; read line"#;
     let error = perform(&mut ranks(&[missing.to_owned(), missing.to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("NVSHMEM is not on this machine"), "{error}");
 }
 
 #[test]
-fn answers_that_were_not_asked_for_are_garbage() {
+fn unexpected_answers_are_rejected() {
     let error = perform(&mut ranks(&[JOINED.to_owned()], Duration::from_secs(20))).unwrap_err();
     assert!(error.to_string().contains("not asked"), "{error}");
     let error = perform(&mut ranks(&["echo nonsense >&0; read line".to_owned()], Duration::from_secs(20))).unwrap_err();

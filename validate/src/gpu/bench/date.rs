@@ -1,14 +1,14 @@
-//! Today, as files of measurements say it.
+//! Current date in the format of measurement files.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now in UTC: `2026-11-21T04:00:00Z`.
+/// Current time in UTC: `2026-11-21T04:00:00Z`.
 pub(super) fn now() -> String {
     text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Seconds since 1970 as a date. Days are counted in years that begin in March, so that the leap day comes last
-/// (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Seconds since 1970 as a date. Years are counted from March, so that the leap day comes last (H. Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms").
 fn text(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_days() {
+    fn dates_match_known_timestamps() {
         assert_eq!(text(0), "1970-01-01T00:00:00Z");
         assert_eq!(text(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(text(1_709_251_199), "2024-02-29T23:59:59Z");

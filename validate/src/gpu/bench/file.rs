@@ -1,77 +1,77 @@
-//! Reading what `gpu bench` wrote.
+//! Reader of files written by `gpu bench`.
 
 use fabricast_topologies::Place;
 
 use super::{Bench, Point};
 
-/// What the key `format` says.
+/// Value of the key `format`.
 pub const FORMAT: &str = "fabricast-bench";
-/// The version that is written and read.
+/// Version of the format that is written and read.
 pub const VERSION: u32 = 1;
 
-/// Why a file is not what `gpu bench` wrote.
+/// Reasons why a file is not a valid benchmark file.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchFileError {
-    /// It is no such JSON.
+    /// The file is not JSON of this structure.
     #[error("{place}: not what `gpu bench` writes: {reason}")]
     Syntax {
-        /// Where.
+        /// Source location of the error.
         place: Place,
-        /// What is wrong.
+        /// Description of the error.
         reason: String,
     },
-    /// It is JSON of another kind.
+    /// The file is JSON of another format.
     #[error(
         "{source_name}: `format` is `{found}`, expected `{FORMAT}`: `gpu bench -o FILE --format json` writes such files"
     )]
     Format {
-        /// The file.
+        /// Name of the file.
         source_name: String,
-        /// What it says.
+        /// Value of `format` in the file.
         found: String,
     },
-    /// It is of another version.
+    /// The file has another version.
     #[error("{source_name}: `version` is {found}, this program reads {VERSION}")]
     Version {
-        /// The file.
+        /// Name of the file.
         source_name: String,
-        /// What it says.
+        /// Value of `version` in the file.
         found: u32,
     },
-    /// It names GPUs that its own probe does not have.
+    /// A point refers to a GPU that the probe does not contain.
     #[error("{source_name}: point {index} is of GPU {gpu}, and the machine has {count}")]
     Gpu {
-        /// The file.
+        /// Name of the file.
         source_name: String,
-        /// Which point, from 0.
+        /// Index of the point, from 0.
         index: usize,
-        /// The GPU.
+        /// Ordinal of the GPU.
         gpu: usize,
-        /// How many there are.
+        /// Number of GPUs in the probe.
         count: usize,
     },
-    /// Its probe found no GPU.
+    /// The probe contains no GPU.
     #[error("{source_name}: the machine has no GPU, so nothing was measured")]
     NoGpus {
-        /// The file.
+        /// Name of the file.
         source_name: String,
     },
-    /// A figure is no figure.
+    /// A figure is not a positive number.
     #[error("{source_name}: point {index}: {what} is {value}, expected a positive number")]
     Figure {
-        /// The file.
+        /// Name of the file.
         source_name: String,
-        /// Which point, from 0.
+        /// Index of the point, from 0.
         index: usize,
-        /// Which figure.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: f64,
     },
 }
 
 impl BenchFileError {
-    /// Where the fault is, where that is known.
+    /// Source location of the error, if known.
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Syntax { place, .. } => Some(place),
@@ -80,7 +80,7 @@ impl BenchFileError {
     }
 }
 
-/// Reads a file's text; `source` names it in errors.
+/// Reads the text of a file. `source` names the file in errors.
 ///
 /// # Errors
 /// [`BenchFileError`].
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn benchmark_round_trips_through_json() {
         let text = serde_json::to_string_pretty(&bench()).unwrap();
         assert_eq!(read(&text, "bench.json").unwrap(), bench());
         assert_eq!(bench().csv().lines().nth(1), Some("blocks,shift_1,0,1,4,512,1048576,5.25,5,6.125,199.729"));
     }
 
     #[test]
-    fn what_is_no_such_file_is_named_with_its_place() {
+    fn invalid_files_are_reported_with_location() {
         let error = read("{\n  \"format\": 3}", "x.json").unwrap_err();
         assert!(error.to_string().starts_with("x.json:2:13: not what `gpu bench` writes: invalid type"), "{error}");
         let wrong = |change: fn(&mut Bench)| {

@@ -1,4 +1,4 @@
-//! Flags: how long a word takes from one GPU's store to another's load, one way.
+//! Flags: one-way latency from one GPU's store to another's load.
 #![expect(unsafe_code, reason = "a kernel is launched")]
 
 use std::time::Duration;
@@ -10,15 +10,15 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;
 
-/// Round trips of each measurement, and measurements of each pair.
+/// Round trips per measurement, and measurements per pair.
 const TRIPS: u32 = 1000;
 const ROUNDS: usize = 3;
-/// When a kernel gives up waiting: well before the watchdog does.
+/// Time limit of a polling kernel, well below that of the watchdog.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Where a kernel leaves the time, behind its flag.
+/// Offset of the elapsed time that a kernel writes, relative to its flag.
 const SPENT: Bytes = Bytes(128);
 
-/// Measures every pair with peer access; one measurement says both ways.
+/// Measures every pair with peer access. One round trip covers both directions.
 pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     for first in 0..count {
@@ -32,7 +32,7 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
                     let (own, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
                     (0..ROUNDS).map(|_| trips(lab, member, kind, own, peer)).collect::<Result<Vec<_>, _>>()
                 })?;
-                // The one that leads sees whole trips.
+                // Only the leading GPU times complete round trips.
                 let times = times.into_iter().next().unwrap_or_default();
                 let measured = point(kind, Load::Alone, &times, Bytes(0));
                 for (src, dst) in [(first, second), (second, first)] {
@@ -44,7 +44,7 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// One measurement, on one of the two GPUs: half of a trip.
+/// One measurement on one of the two GPUs: half of a round trip.
 fn trips(lab: &Lab, member: &Member<'_>, kind: Kind, own: usize, peer: usize) -> Result<Picos, BenchError> {
     let (gpu, other) = (lab.gpu(own)?, lab.gpu(peer)?);
     let stream = Stream::new(&gpu.context)?;
@@ -61,13 +61,13 @@ fn trips(lab: &Lab, member: &Member<'_>, kind: Kind, own: usize, peer: usize) ->
         .u64(u64::try_from(LIMIT.as_nanos()).unwrap_or(u64::MAX))
         .pointer(spent.address());
     let kernel = if kind == Kind::OrderedFlag { &gpu.kernels.ordered_flag } else { &gpu.kernels.flag };
-    // SAFETY: the kernel's own arguments; flags and time lie in the two GPUs' flags, which live as long as the lab and
-    // which each reaches, since only pairs with peer access come here.
+    // SAFETY: the arguments match the kernel; flag and time lie in the flag buffers of the two GPUs, which live as long
+    // as the lab and are accessible to both, since only pairs with peer access are measured.
     unsafe { kernel.launch(&stream, Launch::plain(1, 1), &arguments)? };
     member.watchdog.wait_for(&stream, &what)?;
     let mut bytes = [0; 8];
     stream.download(&mut bytes, spent)?;
-    // Nobody clears flags that the other still reads.
+    // A flag must not be cleared while the peer still reads it.
     member.meet()?;
     match u64::from_ne_bytes(bytes) {
         0 => Err(BenchError::FlagLost { src: peer, dst: own, seconds: LIMIT.as_secs() }),

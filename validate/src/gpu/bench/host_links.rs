@@ -1,4 +1,5 @@
-//! Links between GPUs and the host: pinned memory by the copy engines, ordinary memory by way of the driver's staging.
+//! Links between GPUs and the host: pinned memory by copy engines, pageable memory through the driver's staging
+//! buffers.
 
 use std::time::Instant;
 
@@ -9,10 +10,10 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 
 const ROUNDS: usize = 3;
-/// The largest transfer: some milliseconds over PCIe.
+/// Largest transfer: some milliseconds over PCIe.
 const LARGEST: Bytes = Bytes(64 << 20);
 
-/// Measures each GPU alone, then all at once.
+/// Measures each GPU alone, then all concurrently.
 pub(super) fn measure(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let largest = Bytes(LARGEST.0.min(lab.slot.0));
     let sizes: Vec<Bytes> = match depth {
@@ -35,7 +36,7 @@ pub(super) fn measure(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), 
     Ok(())
 }
 
-/// To and from pinned memory, one way after the other.
+/// Measures copies to and from pinned memory, one direction after the other.
 fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<Point>, BenchError> {
     let own = member.context.ordinal();
     let gpu = lab.gpu(own)?;
@@ -70,7 +71,7 @@ fn pinned(lab: &Lab, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result
     Ok(points)
 }
 
-/// To and from ordinary memory, by the host's clock.
+/// Measures copies to and from pageable memory with the host's clock.
 fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, BenchError> {
     let own = member.context.ordinal();
     let part = lab.gpu(own)?.source.part(Bytes(0), bytes)?;
@@ -94,7 +95,7 @@ fn pageable(lab: &Lab, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, 
     Ok(points)
 }
 
-/// With the GPU at the end of it that is one.
+/// Sets the GPU as source or destination of the point.
 fn placed(mut point: Point, gpu: usize) -> Point {
     match point.kind {
         Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),

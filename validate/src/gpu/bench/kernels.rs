@@ -1,11 +1,11 @@
-//! The kernels of the benchmark, in CUDA C, compiled when they are needed.
+//! Kernels of the benchmark, in CUDA C, compiled at run time.
 
 use std::sync::Arc;
 
 use super::BenchError;
 use crate::cuda::{Context, Function, Module, compile};
 
-/// Stores of 16 bytes with eight in flight a thread; flags that go to and fro; nothing at all.
+/// Copies by 16-byte stores with eight in flight per thread; flags sent back and forth; an empty kernel.
 const SOURCE: &str = r#"
 typedef unsigned long long u64;
 
@@ -72,13 +72,13 @@ extern "C" __global__ void nothing() {}
 /// The kernels, loaded on a GPU.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    /// `(to, from, count of 16 bytes)`.
+    /// Parameters: `(to, from, count of 16-byte units)`.
     pub put: Function,
-    /// `(mine, theirs, rounds, leads, limit, spent)`.
+    /// Parameters: `(mine, theirs, rounds, leads, limit, spent)`.
     pub flag: Function,
-    /// As `flag`.
+    /// Parameters as for `flag`.
     pub ordered_flag: Function,
-    /// `()`.
+    /// No parameters.
     pub nothing: Function,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use crate::cuda::Arch;
 
     #[test]
-    fn the_kernels_compile() {
+    fn benchmark_kernels_compile() {
         match compile::version() {
             Ok(_) => {
                 for arch in [80, 90, 100] {

@@ -1,4 +1,4 @@
-//! The bench: GPUs with their buffers and kernels, and the order in which everything is measured on them.
+//! Setup of the benchmark: GPUs with their buffers and kernels, and the sequence of measurements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,48 +11,48 @@ use super::{Bench, BenchError, FORMAT, Kind, Load, Point, VERSION, date, flags, 
 use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog, interrupt};
 use crate::gpu::probe::{Choices, PeerAccess, Probe, probe};
 
-/// How long anything on a GPU may take before it counts as hanging.
+/// Time limit of any operation on a GPU, after which it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The largest transfer.
+/// Largest transfer.
 const LARGEST: Bytes = Bytes(256 << 20);
 
-/// How much is measured.
+/// Extent of the benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// Everything that the doctor needs: each pair at the largest size.
+    /// All that the doctor needs: each pair at the largest size.
     Quick,
-    /// Sizes, shapes and loads as well.
+    /// In addition message sizes, launch shapes and loads.
     #[default]
     Full,
 }
 
-/// What to measure.
+/// Configuration of a benchmark run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// How much.
+    /// Extent.
     pub depth: Depth,
-    /// On how many GPUs, the first ones; absent: on all.
+    /// Number of GPUs to measure, the first ones. `None` for all.
     pub gpus: Option<usize>,
 }
 
-/// A GPU with what is needed to measure it.
+/// A GPU with its buffers and kernels.
 #[derive(Debug)]
 pub(super) struct Gpu {
     pub context: Arc<Context>,
     pub kernels: Kernels,
-    /// What is sent.
+    /// Send buffer.
     pub source: DeviceMemory,
-    /// Where it is received: a slot for each GPU that sends.
+    /// Receive buffer: one slot per sending GPU.
     pub target: DeviceMemory,
-    /// A flag and, 128 bytes further, the time that a kernel took.
+    /// A flag and, 128 bytes later, the elapsed time that a kernel writes.
     pub flags: DeviceMemory,
 }
 
-/// All of them.
+/// All GPUs of the benchmark.
 #[derive(Debug)]
 pub(super) struct Lab {
     pub gpus: Vec<Gpu>,
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub slot: Bytes,
     pub watchdog: Watchdog,
 }
@@ -65,7 +65,7 @@ impl Lab {
         for from in &contexts {
             for to in &contexts {
                 match from.reach(to) {
-                    // Copies work without peer access; what else needs it is left out.
+                    // Copies work without peer access; measurements that need it are skipped.
                     Ok(()) | Err(CudaError::NoPeerAccess { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -88,7 +88,7 @@ impl Lab {
                 context,
             };
             let stream = Stream::new(&gpu.context)?;
-            // Not zeros: some parts move those faster.
+            // Not zeros, because some hardware moves zeros faster.
             stream.fill_words(gpu.source.all(), 0x9e37_79b9)?;
             stream.fill(gpu.target.all(), 0xA5)?;
             watchdog.wait_for(&stream, &|| format!("GPU {}, filling its buffers", gpu.context.ordinal()))?;
@@ -98,14 +98,14 @@ impl Lab {
         Ok(Self { gpus, slot, watchdog })
     }
 
-    /// A GPU.
+    /// Returns the GPU with this ordinal.
     pub(super) fn gpu(&self, ordinal: usize) -> Result<&Gpu, BenchError> {
         let missing = CudaError::NoSuchDevice { ordinal, count: self.gpus.len() };
         self.gpus.get(ordinal).ok_or_else(|| missing.into())
     }
 }
 
-/// The median of rounds with the fastest and the slowest, as a point.
+/// Point with the median, the fastest and the slowest of several rounds.
 pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();
@@ -127,15 +127,15 @@ pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> P
     }
 }
 
-/// To a thousandth: more was not measured.
+/// Rounds to a thousandth, the precision of the measurements.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e3).round() / 1e3
 }
 
-/// Measures the GPUs of this machine.
+/// Runs the benchmark on the GPUs of this machine.
 ///
 /// # Errors
-/// No driver, no GPU, no compiler, or what went wrong while measuring; Ctrl-C.
+/// No driver, no GPU, no compiler, a failing measurement, or Ctrl-C.
 pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
     let _heed = interrupt::heed();
     let driver = Driver::load()?;
@@ -167,7 +167,7 @@ pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
     Ok(bench)
 }
 
-/// Sizes from 4 KiB to the slot, each sixteen times the one before, or the slot alone.
+/// Sizes from 4 KiB to the slot, each sixteen times the previous one. Only the slot for a quick run.
 fn sizes(lab: &Lab, depth: Depth) -> Vec<Bytes> {
     let smaller = (0..).map(|power| Bytes(4096 << (4 * power))).take_while(|size| size.0 < lab.slot.0);
     match depth {
@@ -176,15 +176,15 @@ fn sizes(lab: &Lab, depth: Depth) -> Vec<Bytes> {
     }
 }
 
-/// Thread blocks that fill a link of any GPU of today.
+/// Thread blocks that saturate the links of any current GPU.
 const MANY: Engine = Engine::Blocks { blocks: 64, threads: 512 };
 
-/// Whether one GPU reaches the other's memory; itself it always does.
+/// Returns true if one GPU can access the other's memory. A GPU can always access its own.
 fn reaches(found: &Probe, src: usize, dst: usize) -> bool {
     src == dst || found.pair(src, dst).is_some_and(|pair| pair.access == PeerAccess::Direct)
 }
 
-/// Every pair alone, and every GPU within its own memory.
+/// Measures every pair alone, and every GPU within its own memory.
 fn alone(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     let sizes = sizes(lab, depth);
@@ -202,7 +202,7 @@ fn alone(lab: &Lab, depth: Depth, bench: &mut Bench) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Patterns of several pairs at once.
+/// Measures patterns of several concurrent flows.
 fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     if count < 2 {
@@ -221,13 +221,13 @@ fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     for dst in gpus().filter(|_| count > 2) {
         patterns.push((Load::Incast, gpus().filter(|&src| src != dst).map(|src| Flow { src, dst }).collect()));
     }
-    // Each GPU begins with the one after itself, so that not all send to the same one where flows take turns.
+    // Each GPU starts with its successor, so that not all send to one GPU if flows take turns.
     let everyone = (1..count).flat_map(|step| gpus().map(move |src| Flow { src, dst: (src + step) % count }));
     patterns.push((Load::AllToAll, everyone.collect()));
     for (load, flows) in patterns {
         transfers::measure(lab, &flows, Engine::Copy, load, &[lab.slot], bench)?;
         if flows.iter().all(|flow| reaches(&bench.probe, flow.src, flow.dst)) {
-            // Several kernels of one GPU share its multiprocessors.
+            // Concurrent kernels of one GPU share its multiprocessors.
             let sent = flows.iter().filter(|flow| flow.src == flows.first().map_or(0, |first| first.src)).count();
             let engine = Engine::Blocks { blocks: (64 / sent.max(1) as u32).max(8), threads: 512 };
             transfers::measure(lab, &flows, engine, load, &[lab.slot], bench)?;
@@ -236,21 +236,22 @@ fn together(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Numbers of thread blocks: of every pair.
+/// Numbers of thread blocks to measure, for every pair.
 const BLOCKS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
-/// Threads of each: of the first two GPUs, both ways. What they change lies within the sender, whatever the pair.
+/// Threads per block to measure, for the first two GPUs. The effect lies within the sender and is the same for every
+/// pair.
 const THREADS: [u32; 4] = [128, 256, 512, 1024];
-/// Of the others.
+/// Threads per block for the other pairs.
 const ONE_SIZE: [u32; 1] = [512];
 
-/// Every way between GPUs, or within the GPU where it is alone, with the threads that are tried of it.
+/// Every pair of GPUs, or the GPU itself if there is only one, with the threads per block to measure.
 fn ways(count: usize) -> Vec<(Flow, &'static [u32])> {
     let pairs = (0..count).flat_map(|src| (0..count).map(move |dst| Flow { src, dst }));
     let pairs = pairs.filter(|flow| count == 1 || flow.src != flow.dst);
     pairs.map(|flow| (flow, if flow.src.max(flow.dst) < 2 { &THREADS[..] } else { &ONE_SIZE[..] })).collect()
 }
 
-/// Thread blocks of other numbers and sizes: about a tenth of a second a pair over NVLink.
+/// Measures other numbers and sizes of thread blocks: about a tenth of a second per pair over NVLink.
 fn shapes(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
     let bytes = Bytes(lab.slot.0.min(32 << 20));
     for (flow, sizes) in ways(lab.gpus.len()) {
@@ -271,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_has_its_shapes() {
+    fn every_pair_has_its_launch_shapes() {
         assert_eq!(ways(1), [(Flow { src: 0, dst: 0 }, &THREADS[..])]);
         let of_four = ways(4);
         assert_eq!(of_four.len(), 12);

@@ -1,4 +1,4 @@
-//! What launches cost: an empty kernel, a graph of one, and a node of a long graph.
+//! Launch overheads: an empty kernel, a graph of one kernel, and a node of a long graph.
 #![expect(unsafe_code, reason = "a kernel is launched")]
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::lab::{Gpu, Lab, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 
-/// Launches of a round, and rounds.
+/// Launches per round, and number of rounds.
 const LAUNCHES: u32 = 200;
 const ROUNDS: usize = 5;
 /// Kernels of the long graph.
@@ -21,7 +21,7 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
         let stream = Stream::new(&gpu.context)?;
         let kernel = || launch(gpu, &stream);
         let many = || (0..NODES).try_for_each(|_| launch(gpu, &stream));
-        // SAFETY: the kernel reaches no memory.
+        // SAFETY: the kernel accesses no memory.
         let (one, long) = unsafe { (Graph::capture(&stream, &kernel)?, Graph::capture(&stream, &many)?) };
         let graph = || one.launch(&stream);
         let nodes = || long.launch(&stream);
@@ -48,11 +48,11 @@ pub(super) fn measure(lab: &Lab, bench: &mut Bench) -> Result<(), BenchError> {
 }
 
 fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
-    // SAFETY: the kernel takes nothing and does nothing.
+    // SAFETY: the kernel has no parameters and accesses no memory.
     unsafe { gpu.kernels.nothing.launch(stream, Launch::plain(1, 32), &Arguments::new()) }
 }
 
-/// A stream whose work is timed.
+/// A stream with the context for timing its work.
 struct Timed<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream,
@@ -64,7 +64,7 @@ impl Timed<'_> {
         self.watchdog.wait_for(self.stream, &|| format!("GPU {}, empty kernels", self.gpu.context.ordinal()))
     }
 
-    /// Time of each launch among many: on the GPU, and of the host's calls.
+    /// Time per launch in a sequence of `launches`: on the GPU, and of the host's calls.
     fn back_to_back(
         &self,
         work: &dyn Fn() -> Result<(), CudaError>,
@@ -89,7 +89,7 @@ impl Timed<'_> {
         Ok((gpu_times, host_times))
     }
 
-    /// From the call until the host sees it done.
+    /// Time of each launch from the call until the host sees its completion.
     fn one_by_one(&self, work: &dyn Fn() -> Result<(), CudaError>) -> Result<Vec<Picos>, BenchError> {
         let mut times = Vec::new();
         for turn in 0..LAUNCHES {

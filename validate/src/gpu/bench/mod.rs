@@ -1,8 +1,8 @@
-//! `gpu bench`: how fast the GPUs of this machine and their links are, without any collective.
+//! `gpu bench`: performance of the GPUs of this machine and of their links, without collectives.
 //!
-//! Transfers by copy engines and by thread blocks, alone and together, flags, the host's links, and launches. A host
-//! thread drives each GPU; times are those of events on the GPU, or of the host's clock where the host waits. The file
-//! is described in docs/bench.md.
+//! Measures transfers by copy engines and by thread blocks, alone and concurrent, flags, host links, and launches. One
+//! host thread drives each GPU. Times come from GPU events, or from the host's clock where the host waits.
+//! docs/bench.md describes the file format.
 
 mod date;
 mod file;
@@ -23,116 +23,116 @@ use crate::cuda::{CompileError, CudaError};
 pub use file::{BenchFileError, FORMAT, VERSION, read};
 pub use lab::{Depth, Plan, run};
 
-/// What `gpu bench` measured.
+/// Result of `gpu bench`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bench {
     /// Always `fabricast-bench`.
     pub format: String,
     /// Version of the format: 1.
     pub version: u32,
-    /// When, as `2026-11-21T04:00:00Z`.
+    /// Date of the measurement, such as `2026-11-21T04:00:00Z`.
     pub date: String,
-    /// The machine in a few words: `4 × NVIDIA H200, driver 580.159.04`.
+    /// Short description of the machine: `4 × NVIDIA H200, driver 580.159.04`.
     pub machine: String,
-    /// What the machine is.
+    /// Probe of the machine.
     pub probe: Probe,
-    /// What was measured.
+    /// Measured points.
     pub points: Vec<Point>,
-    /// What could not be measured, and why.
+    /// Measurements that were skipped, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
 }
 
-/// One figure.
+/// A single measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What was measured.
+    /// Measured quantity.
     pub kind: Kind,
-    /// What else ran at the same time.
+    /// Concurrent load.
     #[serde(default)]
     pub load: Load,
-    /// The GPU that it was measured on, or that sent; absent for the host.
+    /// The GPU that was measured or that sent. `None` for the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<usize>,
-    /// The GPU that received; absent for the host and where nothing is sent.
+    /// The GPU that received. `None` for the host and without a transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<usize>,
-    /// Thread blocks, where these moved the bytes.
+    /// Number of thread blocks, if thread blocks moved the bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
-    /// Threads of each.
+    /// Threads per block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Bytes of each transfer; 0 where nothing is sent.
+    /// Bytes per transfer; 0 without a transfer.
     pub bytes: u64,
-    /// Time of one, the median of several rounds, in µs.
+    /// Time per operation in µs, the median of several rounds.
     pub time_us: f64,
-    /// The fastest round.
+    /// Time of the fastest round in µs.
     pub fastest_us: f64,
-    /// The slowest.
+    /// Time of the slowest round in µs.
     pub slowest_us: f64,
-    /// Bytes ÷ time in GB/s, where bytes were sent.
+    /// Bytes ÷ time in GB/s, for transfers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
 }
 
-/// What was measured.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A copy engine of `src` copies to `dst`, one copy after the other. `dst` may be `src`.
+    /// Back-to-back copies from `src` to `dst` by a copy engine of `src`. `dst` may equal `src`.
     CopyEngine,
-    /// Thread blocks of `src` store to `dst`, one kernel after the other. `dst` may be `src`.
+    /// Back-to-back kernels of `src` that store to `dst`. `dst` may equal `src`.
     Blocks,
-    /// A flag goes from `src` to `dst`, one way: half of a round trip. Relaxed stores and loads.
+    /// One-way latency of a flag from `src` to `dst`: half of a round trip with relaxed stores and loads.
     Flag,
-    /// The same with a release and an acquire, as a flag that follows data needs.
+    /// Variant of `Flag` with release and acquire, as needed for a flag that follows data.
     OrderedFlag,
-    /// From pinned memory of the host to `dst`.
+    /// Copy from pinned host memory to `dst`.
     PinnedToDevice,
-    /// From `src` to pinned memory of the host.
+    /// Copy from `src` to pinned host memory.
     DeviceToPinned,
-    /// From ordinary memory of the host to `dst`, by the host's clock.
+    /// Copy from pageable host memory to `dst`, timed by the host's clock.
     PageableToDevice,
-    /// From `src` to ordinary memory of the host, by the host's clock.
+    /// Copy from `src` to pageable host memory, timed by the host's clock.
     DeviceToPageable,
-    /// An empty kernel, back to back: what each takes the GPU.
+    /// GPU time per empty kernel, launched back to back.
     LaunchKernel,
-    /// The host's call that launches it.
+    /// Duration of the host's call that launches an empty kernel.
     LaunchKernelCall,
-    /// From that call until the host sees that it is done.
+    /// Time from that call until the host sees the completion.
     LaunchKernelWait,
-    /// A graph of one empty kernel, back to back.
+    /// GPU time per graph of one empty kernel, launched back to back.
     LaunchGraph,
-    /// The host's call that launches it.
+    /// Duration of the host's call that launches such a graph.
     LaunchGraphCall,
-    /// From that call until the host sees that it is done.
+    /// Time from that call until the host sees the completion.
     LaunchGraphWait,
-    /// An empty kernel within a graph of a hundred.
+    /// GPU time per empty kernel in a graph of a hundred.
     GraphNode,
 }
 
-/// What ran at the same time.
+/// Concurrent load during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Nothing.
+    /// No other load.
     #[default]
     Alone,
-    /// The same the other way round.
+    /// The opposite direction of the pair sends as well.
     BothWays,
-    /// Every GPU sends to the one so many further on.
+    /// Every GPU sends to the GPU this many ordinals further, modulo the number of GPUs.
     Shift(usize),
     /// Every other GPU sends to `dst`.
     Incast,
-    /// Every GPU sends to every other; the time is that of all its flows.
+    /// Every GPU sends to every other. The time covers all flows of the sender.
     AllToAll,
-    /// The same on every GPU.
+    /// Every GPU copies to or from the host concurrently.
     AllGpus,
 }
 
 impl Kind {
-    /// Its name, as in the file.
+    /// Name as in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::CopyEngine => "copy_engine",
@@ -155,7 +155,7 @@ impl Kind {
 }
 
 impl Load {
-    /// Its name; of a shift with its step.
+    /// Name as in the file. A shift includes its step.
     pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),
@@ -168,23 +168,23 @@ impl Load {
     }
 }
 
-/// Why nothing was measured.
+/// Reasons why the benchmark failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchError {
     /// The driver or a GPU failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// The kernels do not compile, or there is no compiler.
+    /// The kernels do not compile, or NVRTC is missing.
     #[error(transparent)]
     Compile(#[from] CompileError),
     /// A flag did not arrive.
     #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not get there")]
     FlagLost {
-        /// The GPU that sent it.
+        /// The GPU that sent the flag.
         src: usize,
         /// The GPU that waited.
         dst: usize,
-        /// How long.
+        /// Time limit in seconds.
         seconds: u64,
     },
 }
@@ -201,14 +201,15 @@ impl Bench {
         self.points.iter().filter(move |point| point.kind == kind && point.load == load)
     }
 
-    /// The rate of the largest transfer between two GPUs by a kind, alone; with thread blocks, of the best shape.
+    /// Rate in GB/s of the largest transfer of a kind between two ends under a load. For thread blocks, the best launch
+    /// shape counts.
     pub fn rate(&self, kind: Kind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = || self.points_of(kind, load).filter(|point| point.src == src && point.dst == dst);
         let largest = points().map(|point| point.bytes).max()?;
         points().filter(|point| point.bytes == largest).filter_map(|point| point.gbps).reduce(f64::max)
     }
 
-    /// What was measured of the first `count` GPUs by themselves; what ran beside further ones is left out.
+    /// Restricts the benchmark to the first `count` GPUs. Points under loads that involve other GPUs are removed.
     #[must_use]
     pub fn first(mut self, count: usize) -> Self {
         if count >= self.probe.devices.len() {
@@ -229,7 +230,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::gpu::probe::tests::machine;
 
-    /// What was measured on a machine of so many GPUs.
+    /// A benchmark of a machine with `gpus` GPUs.
     pub(crate) fn measured(gpus: usize, points: Vec<Point>) -> Bench {
         let probe = machine(gpus);
         Bench {
@@ -244,7 +245,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_first_gpus_keep_what_they_did_by_themselves() {
+    fn first_gpus_retain_points_without_shared_load() {
         let point = |load, src, dst| Point {
             kind: Kind::CopyEngine,
             load,

@@ -1,4 +1,4 @@
-//! What `gpu bench` prints for people: matrices of pairs, then a line for everything else.
+//! Text output of `gpu bench`: matrices of pairs, then one line per further measurement.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl fmt::Display for Bench {
 }
 
 impl Bench {
-    /// The points as CSV, absent figures empty.
+    /// The points as CSV. Absent figures are empty.
     pub fn csv(&self) -> String {
         let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gbps\n");
         let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Bench {
         text
     }
 
-    /// The time of a kind at its largest size.
+    /// Time of a kind at its largest size, in µs.
     fn time(&self, kind: Kind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = self.points_of(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
         points.max_by_key(|point| point.bytes).map(|point| point.time_us)
@@ -81,7 +81,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Patterns of several flows: what each GPU sends, and of an incast what it receives.
+    /// Prints the patterns of several flows: the rate that each GPU sends, or receives for incast.
     fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
             let slowest = |load| {

@@ -1,4 +1,4 @@
-//! Bytes from GPU to GPU: one flow, or several at the same time, by copy engines or by thread blocks.
+//! Transfers between GPUs: one flow or several concurrent ones, by copy engines or by thread blocks.
 #![expect(unsafe_code, reason = "a kernel is launched")]
 
 use fabricast_topologies::{Bytes, Picos};
@@ -7,14 +7,14 @@ use super::lab::{Lab, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Launch, Member, Part, Stream, team};
 
-/// From one GPU to another, or within one.
+/// A flow from one GPU to another, or within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub src: usize,
     pub dst: usize,
 }
 
-/// What moves the bytes.
+/// Hardware that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     /// A copy engine of the sender.
@@ -23,15 +23,16 @@ pub(super) enum Engine {
     Blocks { blocks: u32, threads: u32 },
 }
 
-/// Rounds of each size; the median counts.
+/// Rounds per size. The median is reported.
 const ROUNDS: usize = 3;
-/// Bytes of a round: some milliseconds over NVLink, so that threads which begin a microsecond apart do not matter.
+/// Bytes per round: some milliseconds over NVLink, so that a start skew of a microsecond between threads is negligible.
 const OF_A_ROUND: u64 = 2 << 30;
 
-/// Thread blocks of a GPU that fill its links. Fewer send slower by as much, and so as much less in a round.
+/// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so a round is
+/// proportionally shorter.
 const FILLING: u64 = 64;
 
-/// How often a transfer is repeated in a round by each of a GPU's flows.
+/// Number of transfers per flow in a round.
 fn repeats(bytes: Bytes, engine: Engine, flows: usize) -> u64 {
     let part = match engine {
         Engine::Copy => FILLING,
@@ -40,7 +41,7 @@ fn repeats(bytes: Bytes, engine: Engine, flows: usize) -> u64 {
     (OF_A_ROUND / FILLING * part / bytes.0.max(1)).clamp(4, 200)
 }
 
-/// Measures flows that run at the same time, for each size, and adds a point for each flow and size.
+/// Measures concurrent flows at each size, and adds one point per flow and size.
 pub(super) fn measure(
     lab: &Lab,
     flows: &[Flow],
@@ -63,8 +64,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What one GPU sends. Several flows of it count from the first's begin to the last's end: a copy engine may serve them
-/// one after the other, and each alone would look fast.
+/// Measures the flows of one sender. Several flows share one time, from the start of the first to the end of the last:
+/// a copy engine may serve them one after the other, and each alone would appear fast.
 fn sender(
     lab: &Lab,
     member: &Member<'_>,
@@ -78,7 +79,7 @@ fn sender(
     for &bytes in sizes {
         let mut times = Vec::new();
         let repeats = repeats(bytes, engine, flows.len());
-        // The first round warms up.
+        // The first round is a warm-up.
         lanes.round(engine, bytes, 2)?;
         for _ in 0..ROUNDS {
             times.push(Picos(lanes.round(engine, bytes, repeats)?.0 / repeats));
@@ -100,7 +101,7 @@ fn sender(
     Ok(points)
 }
 
-/// A stream for each flow of a GPU; the first begins and ends for all.
+/// One stream per flow of a GPU. The first stream carries the start and end events of all.
 struct Lanes<'a> {
     lab: &'a Lab,
     member: &'a Member<'a>,
@@ -125,7 +126,7 @@ impl<'a> Lanes<'a> {
         })
     }
 
-    /// Begins together with the other GPUs and sends so many times on every flow; the time that all took.
+    /// Starts simultaneously with the other GPUs and sends `repeats` times on every flow. Returns the total time.
     fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
         let (flow, stream) = &self.first;
         self.member.meet()?;
@@ -158,8 +159,9 @@ fn send(lab: &Lab, flow: Flow, engine: Engine, bytes: Bytes, stream: &Stream) ->
         Engine::Copy => stream.copy(to, from)?,
         Engine::Blocks { blocks, threads } => {
             let arguments = Arguments::new().pointer(to.address()).pointer(from.address()).u64(bytes.0 / 16);
-            // SAFETY: the kernel's own arguments; both parts were checked, are 16-byte aligned (slots are whole MiB),
-            // and live as long as the lab. Flows by thread blocks are measured where the sender reaches the receiver.
+            // SAFETY: the arguments match the kernel; both ranges were checked, are 16-byte aligned (slots are whole
+            // MiB), and live as long as the lab. Flows by thread blocks are measured only if the sender can access the
+            // receiver.
             unsafe { sender.kernels.put.launch(stream, Launch::plain(blocks, threads), &arguments)? };
         }
     }
@@ -171,12 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_of_few_thread_blocks_is_as_much_shorter() {
+    fn rounds_shrink_in_proportion_to_thread_blocks() {
         let blocks = |blocks| Engine::Blocks { blocks, threads: 512 };
         let of = |mib: u64, engine, flows| repeats(Bytes(mib << 20), engine, flows);
         assert_eq!((of(256, Engine::Copy, 1), of(256, blocks(64), 1), of(256, blocks(128), 1)), (8, 8, 8));
         assert_eq!((of(32, Engine::Copy, 3), of(32, blocks(64), 1), of(32, blocks(16), 1)), (64, 64, 16));
-        // Never fewer than four, never more than 200; blocks of several flows count together.
+        // At least four and at most 200 repeats; the blocks of concurrent flows add up.
         assert_eq!((of(32, blocks(1), 1), of(0, blocks(64), 1), of(256, blocks(21), 3)), (4, 200, 7));
     }
 }

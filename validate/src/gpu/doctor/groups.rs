@@ -1,4 +1,5 @@
-//! What faults of pairs have in common: said once, of all pairs, of those of a class, of a GPU, or of a pair both ways.
+//! Merging of the faults of pairs into findings: for all pairs, for those of a path class, for a GPU, or for both
+//! directions of a pair.
 
 use fabricast_topologies::route::PathClass;
 
@@ -8,7 +9,7 @@ use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::Probe;
 
-/// What is wrong with pairs by themselves.
+/// Findings on individual pairs, without concurrent load.
 pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     let mut findings = peers(bench, pairs);
     for fault in [Fault::PcieFallback, Fault::SlowLink, Fault::SlowBlocks, Fault::SlowFlag, Fault::NotMeasured] {
@@ -18,8 +19,8 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     findings
 }
 
-/// Pairs without peer access, the bad ones and those worth a note. A machine gives it by class mostly, so that a class
-/// none of whose pairs has it is one finding.
+/// Findings on pairs without peer access: faults first, then notes. Machines mostly grant peer access by path class, so
+/// a class in which no pair has it is one finding.
 fn peers(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     let fault = Fault::NoPeerAccess;
     let mut findings = Vec::new();
@@ -41,8 +42,8 @@ fn peers(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     findings
 }
 
-/// How bad a pair's fault is. Through the link between sockets many sound machines give no peer access, and over PCIe
-/// NVIDIA's driver gives none to GeForce: nobody can mend either.
+/// Severity of a pair's fault. Missing peer access is a note where nobody can change it: many sound machines grant none
+/// between sockets, and NVIDIA's driver grants none to GeForce over PCIe.
 fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     let geforce = |gpu: usize| probe.devices.get(gpu).is_some_and(|device| device.name.contains("GeForce"));
     let far = pair.class > PathClass::Phb;
@@ -50,7 +51,7 @@ fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     if fault == Fault::NoPeerAccess && (far || denied) { Severity::Note } else { Severity::Fault }
 }
 
-/// Which ways of a GPU are ill.
+/// Faulty directions of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ways {
     Out,
@@ -58,7 +59,8 @@ enum Ways {
     Both,
 }
 
-/// One finding for all pairs, or for each GPU whose ways are all ill, then for each pair that is left.
+/// One finding if all pairs are faulty; otherwise one for each GPU with only faulty paths, and one for each remaining
+/// pair.
 fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
     if ill.is_empty() {
         return Vec::new();
@@ -85,7 +87,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
             Ways::Into => pair.dst == gpu,
             Ways::Both => pair.src == gpu || pair.dst == gpu,
         };
-        // A pair whose other end is the ill GPU is already told of.
+        // A pair whose other end is a reported GPU is already covered.
         let own: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
         if !own.is_empty() {
             left.retain(|pair| !of_gpu(pair));
@@ -107,7 +109,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], ill: &[&PairVerdict], fault: Fau
     findings
 }
 
-/// A finding on some pairs; `single` is the GPU that all of them share.
+/// A finding on some pairs. `single`: the GPU that all of them share.
 fn finding(
     bench: &Bench,
     fault: Fault,
@@ -196,7 +198,7 @@ fn no_peer_access(probe: &Probe, of: &[usize], pairs: &[&PairVerdict]) -> String
         .to_owned()
 }
 
-/// Why a link is slow: what the driver says of its links explains it, or it does not.
+/// Probable cause of a slow link, derived from the driver's link states where possible.
 fn slow(probe: &Probe, of: &[usize], ratio: Option<f64>) -> String {
     for device in probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
         let (up, all) = (device.nvlinks.iter().filter(|link| link.active).count(), device.nvlinks.len());

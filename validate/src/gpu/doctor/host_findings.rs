@@ -1,11 +1,11 @@
-//! What is wrong with the host's links, said by GPUs, with the cause that the probe shows.
+//! Findings on host links, per fault, with the cause that the probe indicates.
 
 use super::expect::gpus;
 use super::hosts::{HostVerdict, Way};
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::Bench;
 
-/// What is wrong with the host's links, by GPUs.
+/// Findings on host links, one per kind of fault.
 pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for fault in [Fault::NumaDistance, Fault::SlowHostLink, Fault::SlowTogether, Fault::NotMeasured] {
@@ -73,7 +73,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
     findings
 }
 
-/// Which ways, in words.
+/// The measured directions as text.
 fn ways(of: &[&HostVerdict]) -> &'static str {
     let has = |way: Way| of.iter().any(|verdict| verdict.way == way);
     match (has(Way::ToGpu), has(Way::FromGpu)) {
@@ -83,7 +83,7 @@ fn ways(of: &[&HostVerdict]) -> &'static str {
     }
 }
 
-/// Why a PCIe link is slow.
+/// Probable cause of a slow PCIe link.
 fn narrow(bench: &Bench, of: &[usize]) -> String {
     for device in bench.probe.devices.iter().filter(|device| of.contains(&device.ordinal)) {
         let pci = &device.pci;

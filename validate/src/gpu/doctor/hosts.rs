@@ -1,5 +1,5 @@
-//! The host's links: each GPU's rate to and from pinned memory against its PCIe link and against its siblings, alone and
-//! while all GPUs copy.
+//! Host links: each GPU's rate to and from pinned memory, compared with its PCIe link and with the other GPUs, alone
+//! and while all GPUs copy.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,33 +13,33 @@ use super::expect::{self, HOST_MEMORY, SLOW, SLOW_HOSTS, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// A GPU further from the memory that was used is slower than those near to it by this part at least: 0.85 is an
-/// assumption between what sound siblings differ by (3 % on 8 × H200) and what a way between sockets costs.
+/// A GPU at another NUMA node than the memory in use reaches less than this share of the median rate. An assumption
+/// between the spread of sound GPUs (3 % on 8 × H200) and the cost of a path between sockets.
 const FAR: f64 = 0.85;
 
-/// One way between the host and a GPU.
+/// Verdict on one direction between the host and a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostVerdict {
-    /// The GPU.
+    /// Ordinal of the GPU.
     pub gpu: usize,
-    /// Which way.
+    /// Direction.
     pub way: Way,
-    /// The nominal rate of its link in GB/s; absent where the fabric states none.
+    /// Nominal rate of the link in GB/s. `None` if the fabric states none.
     pub nominal_gbps: Option<f64>,
-    /// What a large copy should reach.
+    /// Expected rate of a large copy in GB/s.
     pub expected_gbps: Option<f64>,
-    /// What it reached.
+    /// Measured rate in GB/s.
     pub measured_gbps: Option<f64>,
-    /// What the links that it shares, and the host's memory, leave it at least while all GPUs copy; absent where it is the
-    /// only one.
+    /// Lower bound in GB/s on the rate while all GPUs copy, given the shared links and the host memory. `None` for a
+    /// single GPU.
     pub expected_together_gbps: Option<f64>,
-    /// What it reached then.
+    /// Measured rate in GB/s while all GPUs copy.
     pub together_gbps: Option<f64>,
-    /// What is wrong with it, if anything.
+    /// The fault, if any.
     pub fault: Option<Fault>,
 }
 
-/// To or from the GPU.
+/// Direction of a copy between host and GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -49,7 +49,7 @@ pub enum Way {
     FromGpu,
 }
 
-/// Judges both ways of every GPU.
+/// Judges both directions of every GPU.
 pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     let mut verdicts = Vec::new();
     for way in [Way::ToGpu, Way::FromGpu] {
@@ -71,7 +71,7 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     verdicts
 }
 
-/// The way between a GPU and the CPU that it is nearest to.
+/// Path between a GPU and its nearest CPU.
 fn nearest(fabric: &Fabric, gpu: usize, way: Way) -> Option<Path> {
     let router = Router::new(fabric, RouteOptions::default());
     let vertex = vertex(fabric, gpu)?;
@@ -83,7 +83,7 @@ fn nearest(fabric: &Fabric, gpu: usize, way: Way) -> Option<Path> {
     paths.filter(|path| path.bandwidth.is_some()).max_by_key(|path| (path.bandwidth, Reverse(path.latency)))
 }
 
-/// How many GPUs cross each link.
+/// Number of GPUs that use each link.
 fn crossings(paths: &[Option<Path>]) -> HashMap<LinkId, usize> {
     let mut counts = HashMap::new();
     for link in paths.iter().flatten().flat_map(Path::links) {
@@ -106,7 +106,7 @@ fn verdict(
     };
     let reached = expect::reached(PathClass::Loc);
     let nominal_gbps = path.and_then(|path| path.bandwidth).map(Bandwidth::gbps);
-    // Of each link on the way the part that is left where every GPU that crosses it takes as much.
+    // Fair share of each link on the path, if every GPU that uses it sends at the same rate.
     let left = path.into_iter().flat_map(Path::links).filter_map(|link| {
         let rate = fabric.link(link).bandwidth?.gbps();
         Some(rate / crossings.get(&link).copied().unwrap_or(1) as f64)
@@ -125,7 +125,7 @@ fn verdict(
     }
 }
 
-/// What is wrong with a way, `middle` being the middle of the same way of all GPUs.
+/// Fault of one direction. `middle`: median rate of all GPUs in that direction.
 fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
     let Some(measured) = verdict.measured_gbps else { return Some(Fault::NotMeasured) };
     let below_siblings = middle.is_some_and(|middle| measured < middle * FAR);
@@ -138,7 +138,7 @@ fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fa
     (together < expected * SLOW_HOSTS).then_some(Fault::SlowTogether)
 }
 
-/// Whether a GPU sits at another NUMA node than the fastest ones.
+/// Returns true if a GPU is at another NUMA node than the GPU with the fastest host link.
 fn is_far(bench: &Bench, gpu: usize) -> bool {
     let node = |gpu: usize| bench.probe.devices.get(gpu).map_or(-1, |device| device.pci.numa);
     let rate = |gpu: usize| bench.rate(Kind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);

@@ -1,13 +1,13 @@
-//! What the driver itself says of links: those that are down, and those that correct errors.
+//! Findings from the driver's link states: links that are down and links with errors.
 
 use super::expect::gpus;
 use super::{Fault, Finding, Severity};
 use crate::gpu::probe::Probe;
 
-/// Replays of a link from which on it is worth a look: a sound link counts a few at most.
+/// Number of replays at which a link is reported. A sound link counts a few at most.
 const MANY_ERRORS: u64 = 1000;
 
-/// What the probe shows.
+/// Findings on the NVLinks of a probe.
 pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &probe.devices {

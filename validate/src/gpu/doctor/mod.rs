@@ -1,8 +1,9 @@
-//! `gpu doctor`: whether the GPUs' links are as fast as they should be, and if not, why and where to look further.
+//! `gpu doctor`: compares measured link performance with expectations, and reports faults with probable causes and
+//! commands for further diagnosis.
 //!
-//! A [`Bench`] is held against a [`Fabric`]: the one that the user names, or the one that the machine's own probe makes.
-//! Each link and pair is judged on its own, then what several faults have in common is named once: a GPU all of whose
-//! ways are slow has slow links; a pair over NVLink at the speed of PCIe does not use its NVLink.
+//! A [`Bench`] is compared with a [`Fabric`]: the one named by the user, or the one derived from the machine's own
+//! probe. Each link and pair is judged separately. Faults with a common cause are then merged into one finding: if all
+//! paths of a GPU are slow, its links are; a pair joined by NVLink that runs at PCIe speed does not use its NVLink.
 
 mod expect;
 mod groups;
@@ -25,58 +26,58 @@ use super::bench::Bench;
 pub use hosts::HostVerdict;
 pub use pairs::PairVerdict;
 
-/// What the doctor says.
+/// Report of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// The machine.
+    /// Description of the machine.
     pub machine: String,
-    /// What it was held against.
+    /// Name of the fabric that was compared with.
     pub fabric: String,
-    /// When it was measured.
+    /// Date of the measurement.
     pub date: String,
-    /// Every ordered pair of GPUs.
+    /// Verdict on each ordered pair of GPUs.
     pub pairs: Vec<PairVerdict>,
-    /// The host's links, both ways of each GPU.
+    /// Verdict on the host links, in both directions of each GPU.
     pub hosts: Vec<HostVerdict>,
-    /// What is wrong, and what is worth knowing.
+    /// Faults and notes.
     pub findings: Vec<Finding>,
 }
 
 impl Diagnosis {
-    /// Whether something is wrong.
+    /// Returns true if no finding is a fault.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
 }
 
-/// One thing that the doctor found.
+/// A single finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Whether something is wrong.
+    /// Fault or note.
     pub severity: Severity,
-    /// What.
+    /// Kind of fault.
     pub fault: Fault,
-    /// The GPUs concerned.
+    /// Affected GPUs, by ordinal.
     pub gpus: Vec<usize>,
-    /// What was seen, with figures.
+    /// Observation with figures.
     pub message: String,
-    /// Why, probably.
+    /// Probable cause.
     pub cause: String,
-    /// The command to look further.
+    /// Command for further diagnosis.
     pub look: String,
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Something is wrong.
+    /// A fault.
     Fault,
-    /// Worth knowing.
+    /// An observation without a fault.
     Note,
 }
 
-/// What is wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -84,30 +85,30 @@ pub enum Fault {
     WrongTopology,
     /// NVLinks are down.
     MissingLinks,
-    /// NVLinks correct errors.
+    /// NVLinks report corrected errors.
     LinkErrors,
-    /// GPUs that should reach each other's memory do not.
+    /// GPUs lack expected access to each other's memory.
     NoPeerAccess,
-    /// Bytes that should go over NVLink go over PCIe or through the host.
+    /// Traffic that should use NVLink goes over PCIe or through the host.
     PcieFallback,
-    /// A link or pair is slower than it should be.
+    /// A link or pair is slower than expected.
     SlowLink,
-    /// Thread blocks send slower than they should where copy engines do not.
+    /// Thread blocks are slower than expected, copy engines are not.
     SlowBlocks,
-    /// A flag takes longer than between other pairs, or than its way explains.
+    /// The latency of a flag is higher than between other pairs, or higher than its path explains.
     SlowFlag,
-    /// What is fast alone is slow together.
+    /// Rates that are normal alone drop too far under concurrent load.
     SlowTogether,
-    /// The host's link is slower than it should be.
+    /// The host link is slower than expected.
     SlowHostLink,
-    /// A GPU is far from the memory that was used.
+    /// A GPU is at another NUMA node than the host memory in use.
     NumaDistance,
-    /// A pair, or a GPU's way to or from the host, was not measured.
+    /// A pair, or one direction of a host link, was not measured.
     NotMeasured,
 }
 
 impl Severity {
-    /// Its name, as in JSON.
+    /// Name as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fault => "fault",
@@ -117,7 +118,7 @@ impl Severity {
 }
 
 impl Fault {
-    /// Its name, as in JSON.
+    /// Name as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::WrongTopology => "wrong_topology",
@@ -136,17 +137,17 @@ impl Fault {
     }
 }
 
-/// Judges what was measured. `named` is a fabric that should describe the machine; absent: what its own probe makes.
+/// Diagnoses a benchmark. `named`: the fabric that should describe the machine; `None` for the fabric of its own probe.
 ///
 /// # Errors
-/// The probe makes no fabric, or the fabric joins no two of its GPUs.
+/// The probe does not yield a fabric, or the fabric does not connect two of its GPUs.
 pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
     let own = bench.probe.fabric()?;
     let mut findings = Vec::new();
     if let Some(named) = named {
         findings.extend(topology::differences(bench, named, &own)?);
     }
-    // Figures are held against what was named, unless that is another machine: then every further word would mislead.
+    // Rates are compared with the named fabric, unless it describes another machine: findings against it would mislead.
     let misled = findings.iter().any(|finding: &Finding| finding.fault == Fault::WrongTopology);
     let fabric = named.filter(|_| !misled).unwrap_or(&own);
     let pairs = pairs::verdicts(bench, fabric)?;

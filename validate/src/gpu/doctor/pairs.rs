@@ -1,4 +1,4 @@
-//! Pairs of GPUs: rates and flag of each against what its way should give.
+//! Pairs of GPUs: measured rates and flag latency, compared with the expectation for their path.
 
 use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 use fabricast_topologies::{Fabric, NodeId, Result};
@@ -9,42 +9,43 @@ use super::expect::{self, SLOW, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::{PeerAccess, Probe, vertex};
 
-/// How far a flag may take longer than the middle of its class: 0.69–0.78 µs were seen between 8 × H200.
+/// Largest acceptable ratio of a flag latency to the median of its path class. 0.69–0.78 µs were measured between 8 ×
+/// H200.
 const SLOW_FLAG: f64 = 1.5;
 
-/// One ordered pair.
+/// Verdict on one ordered pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairVerdict {
-    /// The GPU that sends.
+    /// Ordinal of the sending GPU.
     pub src: usize,
-    /// The GPU that receives.
+    /// Ordinal of the receiving GPU.
     pub dst: usize,
-    /// Its way in the fabric, in NCCL's words.
+    /// Class of the path in the fabric, as named by NCCL.
     pub class: PathClass,
-    /// The way's nominal rate in GB/s; absent where the fabric states none.
+    /// Nominal rate of the path in GB/s. `None` if the fabric states none.
     pub nominal_gbps: Option<f64>,
-    /// What a large copy by a copy engine should reach.
+    /// Expected rate of a large copy by a copy engine, in GB/s.
     pub expected_gbps: Option<f64>,
-    /// What it reached.
+    /// Measured rate of a large copy by a copy engine, in GB/s.
     pub measured_gbps: Option<f64>,
-    /// Measured ÷ expected.
+    /// Measured ÷ expected rate.
     pub ratio: Option<f64>,
-    /// What a copy engine reached while the other way sent too.
+    /// Rate of a copy engine in GB/s while the opposite direction sends as well.
     pub both_ways_gbps: Option<f64>,
-    /// What a large copy by thread blocks should reach.
+    /// Expected rate of a large copy by thread blocks, in GB/s.
     pub expected_blocks_gbps: Option<f64>,
-    /// What it reached.
+    /// Measured rate of a large copy by thread blocks, in GB/s.
     pub blocks_gbps: Option<f64>,
-    /// What a flag takes, one way.
+    /// One-way latency of a flag in µs.
     pub flag_us: Option<f64>,
-    /// What it should take: the latency of the way and the reads that wait for it.
+    /// Expected latency of a flag: the latency of the path plus the polling reads.
     pub expected_flag_us: f64,
-    /// The latency of the way.
+    /// Latency of the path in µs.
     pub latency_us: f64,
-    /// What should have been measured of it and was not.
+    /// Expected measurements that are missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<&'static str>,
-    /// What is wrong with it, if anything.
+    /// The fault, if any.
     pub fault: Option<Fault>,
 }
 
@@ -103,7 +104,7 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: (usize, NodeId), dst: (usize
     Ok(pair)
 }
 
-/// The worst that is wrong with a pair by itself.
+/// The most severe fault of a pair, without concurrent load.
 fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if staged && pair.class <= PathClass::Phb {
         return Some(Fault::NoPeerAccess);
@@ -120,12 +121,12 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if !pair.missing.is_empty() {
         return Some(Fault::NotMeasured);
     }
-    // Between sockets many sound machines give none: worth knowing, no more.
+    // Many sound machines grant no peer access between sockets: a note only.
     staged.then_some(Fault::NoPeerAccess)
 }
 
 impl PairVerdict {
-    /// What thread blocks reached ÷ what they should.
+    /// Measured ÷ expected rate of thread blocks.
     pub(super) fn blocks_ratio(&self) -> Option<f64> {
         self.blocks_gbps.zip(self.expected_blocks_gbps).map(|(measured, expected)| measured / expected)
     }
@@ -135,8 +136,8 @@ pub(super) fn over_nvlink(class: PathClass) -> bool {
     matches!(class, PathClass::Nvl | PathClass::Nvb)
 }
 
-/// What a GPU's PCIe link carries, by data sheet: 0.985 GB/s for each lane of generation 3, twice that for each further
-/// one. Sixteen lanes of generation 5 where the machine hides it.
+/// Data-sheet rate of a GPU's PCIe link in GB/s: 0.985 per lane in generation 3, doubled with each later generation.
+/// Sixteen lanes of generation 5 if the machine hides the link.
 fn pcie(probe: &Probe, gpu: usize) -> f64 {
     let device = probe.devices.get(gpu);
     let generation = device.and_then(|device| device.pci.max_generation).unwrap_or(5).clamp(1, 7);
@@ -144,8 +145,8 @@ fn pcie(probe: &Probe, gpu: usize) -> f64 {
     f64::from(lanes) * 0.985 * 2_f64.powi(generation as i32 - 3)
 }
 
-/// Marks flags that take longer than others of their class, or than their way explains; a pair with a worse fault keeps
-/// that.
+/// Marks flags that are slower than others of their class, or than their path explains. A fault that was already found
+/// takes precedence.
 fn flags(verdicts: &mut [PairVerdict]) {
     let middle = |class: PathClass, all: &[PairVerdict]| {
         median(all.iter().filter(|pair| pair.class == class).filter_map(|pair| pair.flag_us))

@@ -1,4 +1,4 @@
-//! Faults that were put into a sound run, and what the doctor says of each.
+//! Faults injected into a sound benchmark, and the expected findings.
 
 use fabricast_topologies::{FabricRequest, load};
 
@@ -6,7 +6,7 @@ use super::{Diagnosis, Fault, Severity, judge};
 use crate::gpu::bench::{Bench, Kind, Load, Point, tests::measured};
 use crate::gpu::probe::{PcieWay, PeerAccess};
 
-/// A sound run of `count` H200.
+/// A sound benchmark of `count` H200 GPUs.
 fn sound(count: usize) -> Bench {
     let mut points = Vec::new();
     let mut add = |kind, load, src, dst, gbps: Option<f64>, time_us| {
@@ -27,7 +27,7 @@ fn sound(count: usize) -> Bench {
     for src in 0..count {
         add(Kind::PinnedToDevice, Load::Alone, None, Some(src), Some(55.2), 1216.0);
         add(Kind::DeviceToPinned, Load::Alone, Some(src), None, Some(55.6), 1208.0);
-        // What 4 and 8 × H200 had of the host's memory while all copied.
+        // Measured host rates of 4 and 8 × H200 while all GPUs copied.
         let together = [55.0, 53.0, 50.0, 41.1, 41.1, 30.0, 25.0, 22.9];
         let together = together.get(count - 1).copied();
         add(Kind::PinnedToDevice, Load::AllGpus, None, Some(src), together, 1300.0);
@@ -50,7 +50,7 @@ fn sound(count: usize) -> Bench {
     measured(count, points)
 }
 
-/// Changes the rates of pairs, whatever moves the bytes and whatever runs beside.
+/// Scales the rates of pairs, for every engine and load.
 fn slow(bench: &mut Bench, of: impl Fn(usize, usize) -> bool, part: f64) {
     for point in &mut bench.points {
         if let (Some(src), Some(dst), Some(gbps)) = (point.src, point.dst, point.gbps)
@@ -75,7 +75,7 @@ fn faults(diagnosis: &Diagnosis) -> Vec<(Fault, &[usize])> {
     diagnosis.findings.iter().map(|finding| (finding.fault, &finding.gpus[..])).collect()
 }
 
-/// Changes the rates of some points.
+/// Scales the rates of the selected points.
 fn slow_points(bench: &mut Bench, of: impl Fn(&Point) -> bool, part: f64) {
     for point in bench.points.iter_mut().filter(|point| of(point)) {
         point.gbps = point.gbps.map(|gbps| gbps * part);
@@ -83,7 +83,7 @@ fn slow_points(bench: &mut Bench, of: impl Fn(&Point) -> bool, part: f64) {
     }
 }
 
-/// Sound GPUs without NVLink: two below each of two CPUs, on PCIe, which copies share as it is told.
+/// Sound GPUs without NVLink: two below each of two CPUs, on PCIe, with the given kind of peer access.
 fn sound_on_pcie(access: PeerAccess) -> Bench {
     let mut bench = sound(4);
     for device in &mut bench.probe.devices {
@@ -103,7 +103,7 @@ fn sound_on_pcie(access: PeerAccess) -> Bench {
 }
 
 #[test]
-fn a_sound_machine_has_no_findings() {
+fn sound_machine_has_no_findings() {
     for count in [1, 2, 4, 8] {
         let diagnosis = own(&sound(count));
         assert_eq!(faults(&diagnosis), [], "{diagnosis}");
@@ -115,7 +115,7 @@ fn a_sound_machine_has_no_findings() {
 }
 
 #[test]
-fn a_gpu_with_slow_links_is_named_once() {
+fn gpu_with_slow_links_is_reported_once() {
     let mut bench = sound(8);
     slow(&mut bench, |src, dst| src == 3 || dst == 3, 0.5);
     let diagnosis = own(&bench);
@@ -127,7 +127,7 @@ fn a_gpu_with_slow_links_is_named_once() {
 }
 
 #[test]
-fn one_slow_direction_and_one_slow_pair_are_told_apart() {
+fn slow_direction_and_slow_pair_are_distinguished() {
     let mut bench = sound(4);
     slow(&mut bench, |src, _| src == 2, 0.8);
     let diagnosis = own(&bench);
@@ -141,14 +141,14 @@ fn one_slow_direction_and_one_slow_pair_are_told_apart() {
 }
 
 #[test]
-fn what_lies_just_within_the_limit_is_sound() {
+fn rates_within_tolerance_are_sound() {
     let mut bench = sound(4);
     slow(&mut bench, |src, _| src == 2, 0.92);
     assert!(own(&bench).is_sound());
 }
 
 #[test]
-fn nvlink_at_the_speed_of_pcie_is_a_fallback() {
+fn nvlink_at_pcie_speed_is_reported_as_fallback() {
     let mut bench = sound(4);
     slow(&mut bench, |_, _| true, 0.12);
     let diagnosis = own(&bench);
@@ -157,19 +157,19 @@ fn nvlink_at_the_speed_of_pcie_is_a_fallback() {
 }
 
 #[test]
-fn links_that_are_down_explain_what_a_preset_expects() {
+fn missing_links_explain_rates_below_preset() {
     let mut bench = sound(4);
     bench.probe.devices[1].nvlinks.iter_mut().take(6).for_each(|link| link.active = false);
     slow(&mut bench, |src, dst| src == 1 || dst == 1, 12.0 / 18.0);
     let diagnosis = preset(&bench, "hgx-h200", 4);
     assert_eq!(faults(&diagnosis), [(Fault::MissingLinks, &[1][..]), (Fault::SlowLink, &[1][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("GPU 1 has 12 of its 18 NVLinks"), "{diagnosis}");
-    // Held against itself the machine is as fast as its links, and the links are still missed.
+    // Compared with its own fabric the machine is as fast as its links; the missing links are still reported.
     assert_eq!(faults(&own(&bench)), [(Fault::MissingLinks, &[1][..])]);
 }
 
 #[test]
-fn peer_access_that_is_off_is_named() {
+fn missing_peer_access_is_reported() {
     let mut bench = sound(4);
     for pair in &mut bench.probe.pairs {
         pair.access = PeerAccess::Staged;
@@ -183,7 +183,7 @@ fn peer_access_that_is_off_is_named() {
 }
 
 #[test]
-fn peers_below_one_cpu_that_are_staged_are_a_fault_and_between_sockets_a_note() {
+fn staged_peers_are_a_fault_below_one_cpu_and_a_note_between_sockets() {
     assert_eq!(faults(&own(&sound_on_pcie(PeerAccess::Direct))), []);
     let mut bench = sound_on_pcie(PeerAccess::Staged);
     let diagnosis = own(&bench);
@@ -191,7 +191,7 @@ fn peers_below_one_cpu_that_are_staged_are_a_fault_and_between_sockets_a_note() 
     assert_eq!(found, [(Severity::Fault, Fault::NoPeerAccess), (Severity::Note, Fault::NoPeerAccess)], "{diagnosis}");
     assert!(diagnosis.to_string().contains("every pair over PHB: no peer access"), "{diagnosis}");
     assert!(diagnosis.to_string().contains("note: every pair over SYS"), "{diagnosis}");
-    // Only the pairs between sockets: nothing is wrong.
+    // With only the pairs between sockets staged, nothing is a fault.
     for pair in bench.probe.pairs.iter_mut().filter(|pair| pair.pcie_way == Some(PcieWay::Phb)) {
         pair.access = PeerAccess::Direct;
     }
@@ -203,7 +203,7 @@ fn peers_below_one_cpu_that_are_staged_are_a_fault_and_between_sockets_a_note() 
     let diagnosis = own(&bench);
     assert_eq!(faults(&diagnosis).len(), 1, "{diagnosis}");
     assert!(diagnosis.is_sound(), "{diagnosis}");
-    // The driver gives GeForce none: nobody can mend that.
+    // The driver grants GeForce no peer access, which nobody can change.
     let mut bench = sound_on_pcie(PeerAccess::Staged);
     bench.probe.devices.iter_mut().for_each(|device| device.name = "NVIDIA GeForce RTX 4090".into());
     let diagnosis = own(&bench);
@@ -212,7 +212,7 @@ fn peers_below_one_cpu_that_are_staged_are_a_fault_and_between_sockets_a_note() 
 }
 
 #[test]
-fn slow_thread_blocks_are_found_where_copy_engines_are_fast() {
+fn slow_thread_blocks_are_found_despite_fast_copy_engines() {
     let mut bench = sound(4);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks && point.src == Some(2), 0.1);
     let diagnosis = own(&bench);
@@ -220,14 +220,14 @@ fn slow_thread_blocks_are_found_where_copy_engines_are_fast() {
     assert!(
         diagnosis.to_string().contains("GPU 2, sending to every other: thread blocks send 36 GB/s of an expected 36")
     );
-    // Over PCIe they reach less of it, and a fifth is too little there too.
+    // Thread blocks reach a smaller share over PCIe, but a fifth is too little there as well.
     let mut bench = sound_on_pcie(PeerAccess::Direct);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks, 0.2);
     assert_eq!(faults(&own(&bench))[0].0, Fault::SlowBlocks);
 }
 
 #[test]
-fn what_is_slow_both_ways_or_together_is_found() {
+fn slow_concurrent_transfers_are_found() {
     let slowed = |of: fn(&Point) -> bool, part| {
         let mut bench = sound(4);
         slow_points(&mut bench, of, part);
@@ -242,7 +242,7 @@ fn what_is_slow_both_ways_or_together_is_found() {
     assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[1][..])], "{diagnosis}");
     let diagnosis = slowed(|point| point.load == Load::AllToAll && point.src == Some(3), 0.3);
     assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[3][..])], "{diagnosis}");
-    // Both ways over PCIe may halve each other, no more.
+    // The two directions over PCIe may halve each other's rate.
     let mut bench = sound_on_pcie(PeerAccess::Staged);
     bench.probe.pairs.iter_mut().for_each(|pair| pair.pcie_way = Some(PcieWay::Sys));
     slow_points(&mut bench, |point| point.load == Load::BothWays, 0.5);
@@ -250,13 +250,13 @@ fn what_is_slow_both_ways_or_together_is_found() {
 }
 
 #[test]
-fn hosts_are_judged_together_by_the_links_that_they_share() {
+fn concurrent_host_rates_are_judged_by_shared_links() {
     let mut bench = sound(4);
     slow_points(&mut bench, |point| point.load == Load::AllGpus, 0.02);
     let diagnosis = own(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowTogether, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("while all GPUs copy: 0.8 GB/s of an expected 40.0"), "{diagnosis}");
-    // Four GPUs below one switch have a quarter of its link each.
+    // Four GPUs below one switch get a quarter of its link each.
     let mut bench = sound(4);
     slow_points(&mut bench, |point| point.load == Load::AllGpus, 13.5 / 41.1);
     assert_eq!(faults(&own(&bench)).len(), 1);
@@ -267,7 +267,7 @@ fn hosts_are_judged_together_by_the_links_that_they_share() {
 }
 
 #[test]
-fn what_was_not_measured_of_the_host_is_said() {
+fn missing_host_measurements_are_reported() {
     let mut bench = sound(4);
     bench.points.retain(|point| !matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned));
     let diagnosis = own(&bench);
@@ -283,7 +283,7 @@ fn what_was_not_measured_of_the_host_is_said() {
 }
 
 #[test]
-fn flags_that_are_all_slow_are_found() {
+fn uniformly_slow_flags_are_found() {
     let mut bench = sound(4);
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
         point.time_us *= 20.0;
@@ -291,22 +291,22 @@ fn flags_that_are_all_slow_are_found() {
     let diagnosis = own(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowFlag, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("of an expected 0.70"), "{diagnosis}");
-    // They hide nothing of what is slow together.
+    // Slow flags do not hide slow concurrent transfers.
     slow_points(&mut bench, |point| point.load == Load::BothWays, 0.2);
     let found: Vec<Fault> = own(&bench).findings.iter().map(|finding| finding.fault).collect();
     assert_eq!(found, [Fault::SlowFlag, Fault::SlowTogether]);
 }
 
 #[test]
-fn a_file_of_another_machine_is_found_out() {
-    // Another number of GPUs, other GPUs, no NVLink, and links half as fast as what was measured.
+fn fabric_of_another_machine_is_detected() {
+    // Different number of GPUs, different GPUs, no NVLink, and links half as fast as measured.
     let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
     for (name, gpus) in cases {
         let diagnosis = preset(&sound(4), name, gpus);
         assert!(diagnosis.findings.iter().all(|finding| finding.fault == Fault::WrongTopology), "{name}: {diagnosis}");
         assert!(!diagnosis.is_sound(), "{name}");
     }
-    // The same GPUs on fewer links.
+    // Equal GPUs with fewer links.
     let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::of("hgx-h200") }).unwrap();
     let diagnosis = judge(&sound(4), Some(&fabric.slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
     assert_eq!(diagnosis.findings[0].fault, Fault::WrongTopology);
@@ -314,7 +314,7 @@ fn a_file_of_another_machine_is_found_out() {
 }
 
 #[test]
-fn a_slow_link_to_the_host_is_named_with_its_lanes() {
+fn slow_host_link_reports_missing_lanes() {
     let mut bench = sound(4);
     for point in bench.points.iter_mut().filter(|point| point.src == Some(1) || point.dst == Some(1)) {
         if matches!(point.kind, Kind::PinnedToDevice | Kind::DeviceToPinned) {
@@ -328,7 +328,7 @@ fn a_slow_link_to_the_host_is_named_with_its_lanes() {
 }
 
 #[test]
-fn a_far_numa_node_is_told_from_a_slow_link() {
+fn numa_distance_is_distinguished_from_slow_link() {
     let mut bench = sound(4);
     for device in &mut bench.probe.devices {
         device.pci.numa = i32::from(device.ordinal >= 3);
@@ -345,7 +345,7 @@ fn a_far_numa_node_is_told_from_a_slow_link() {
 }
 
 #[test]
-fn slow_flags_and_slowness_together_are_found() {
+fn slow_flag_of_a_pair_and_slow_shift_are_found() {
     let mut bench = sound(4);
     for point in bench.points.iter_mut().filter(|point| point.kind == Kind::Flag) {
         if (point.src, point.dst) == (Some(1), Some(2)) || (point.src, point.dst) == (Some(2), Some(1)) {
@@ -360,7 +360,7 @@ fn slow_flags_and_slowness_together_are_found() {
 }
 
 #[test]
-fn a_pair_that_was_not_measured_is_said() {
+fn unmeasured_pair_is_reported() {
     let mut bench = sound(2);
     bench.points.retain(|point| point.kind != Kind::CopyEngine || point.src != Some(0));
     assert_eq!(faults(&own(&bench)), [(Fault::NotMeasured, &[0, 1][..])]);
@@ -378,7 +378,7 @@ fn a_pair_that_was_not_measured_is_said() {
 }
 
 #[test]
-fn links_with_errors_are_worth_a_note() {
+fn links_with_errors_yield_a_note() {
     let mut bench = sound(2);
     bench.probe.devices[0].nvlinks[4].errors = Some(70_000);
     let diagnosis = own(&bench);

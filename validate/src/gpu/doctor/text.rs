@@ -1,4 +1,4 @@
-//! What `gpu doctor` prints for people.
+//! Text output of `gpu doctor`.
 
 use std::fmt;
 
@@ -38,14 +38,14 @@ fn figures(what: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt
     write!(f, "{what}: {} GB/s, expected {}", number(measured), number(expected))
 }
 
-/// Two figures, or one where both read alike.
+/// A range of two figures, or a single figure if both round to the same text.
 fn between(low: f64, high: f64, digits: usize) -> String {
     let (low, high) = (format!("{low:.digits$}"), format!("{high:.digits$}"));
     if low == high { low } else { format!("{low}–{high}") }
 }
 
 impl Diagnosis {
-    /// Pairs with a fault one by one; the others by class, in a line.
+    /// Prints one line per path class for the pairs without a fault, and one line for each pair with a fault.
     fn pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut classes: Vec<_> = self.pairs.iter().map(|pair| pair.class).collect();
         classes.sort();

@@ -1,5 +1,4 @@
-//! What pairs that are fast alone keep of it while others send: the other way, every GPU to one other, all to one, all
-//! to all.
+//! Rates under concurrent load, compared with the rates alone: both directions, shifts, incast and all-to-all.
 
 use fabricast_topologies::route::PathClass;
 
@@ -13,15 +12,15 @@ const ENGINES: [(Kind, &str); 2] = [(Kind::CopyEngine, "copy engine"), (Kind::Bl
 
 /// A rate under load that is too far below the rate alone.
 struct Slow {
-    /// Rate ÷ rate alone.
+    /// Rate under load ÷ rate alone.
     part: f64,
-    /// What was seen.
+    /// Observation with figures.
     message: String,
-    /// The GPUs concerned.
+    /// Affected GPUs.
     of: Vec<usize>,
 }
 
-/// What is slow together, one finding for each load.
+/// Findings on concurrent load, at most one per kind of load.
 pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     let both_ways = with_others(bench, pairs, |load| load == Load::BothWays, "the other way sends too");
     let over_nvlink: Vec<PairVerdict> = pairs.iter().filter(|pair| over_nvlink(pair.class)).cloned().collect();
@@ -37,7 +36,7 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     loads.into_iter().filter_map(|(slow, cause)| finding(slow, cause)).collect()
 }
 
-/// The worst, with all GPUs concerned.
+/// The worst case as a finding, with all affected GPUs.
 fn finding(slow: Vec<Slow>, cause: &str) -> Option<Finding> {
     let mut of: Vec<usize> = slow.iter().flat_map(|slow| slow.of.iter().copied()).collect();
     of.sort_unstable();
@@ -54,7 +53,7 @@ fn finding(slow: Vec<Slow>, cause: &str) -> Option<Finding> {
     })
 }
 
-/// Pairs under a load against themselves alone.
+/// Compares the rate of each pair under a load with its rate alone.
 fn with_others(bench: &Bench, pairs: &[PairVerdict], is_load: impl Fn(Load) -> bool, when: &str) -> Vec<Slow> {
     let mut slow = Vec::new();
     for (kind, name) in ENGINES {
@@ -76,7 +75,7 @@ fn with_others(bench: &Bench, pairs: &[PairVerdict], is_load: impl Fn(Load) -> b
     slow
 }
 
-/// All ways into a GPU, or out of it, added up, against the fastest of them alone.
+/// Compares the total rate into a GPU, or out of it, with the fastest of its pairs alone.
 fn added_up(bench: &Bench, pairs: &[PairVerdict], load: Load) -> Vec<Slow> {
     let (kept, way, when) = match load {
         Load::Incast => (expect::KEPT_INTO_ONE, "into", "every other sends to it"),
@@ -102,12 +101,12 @@ fn added_up(bench: &Bench, pairs: &[PairVerdict], load: Load) -> Vec<Slow> {
     slow
 }
 
-/// Whether bytes of a pair go the way that they should, at its rate: slow flags say nothing of that.
+/// Returns true if the pair uses its expected path at its expected rate. A slow flag does not contradict that.
 fn is_as_it_should_be(pair: &PairVerdict) -> bool {
     matches!(pair.fault, None | Some(Fault::SlowFlag | Fault::NotMeasured))
 }
 
-/// The fastest of some pairs alone; `None` unless NVLink joins all of them and each has its rate.
+/// Fastest rate of some pairs alone. `None` unless NVLink joins all of them and none has a fault.
 fn alone(bench: &Bench, kind: Kind, ways: &[&PairVerdict]) -> Option<f64> {
     let sound = ways.iter().all(|pair| pair.class == PathClass::Nvl && is_as_it_should_be(pair));
     let rates = ways.iter().filter_map(|pair| bench.rate(kind, Load::Alone, Some(pair.src), Some(pair.dst)));

@@ -1,4 +1,4 @@
-//! Whether a fabric that someone named describes this machine.
+//! Check that a fabric named by the user describes this machine.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -10,7 +10,7 @@ use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// What contradicts the named fabric: the number of GPUs, their kind, their ways, or a rate beyond its links.
+/// Contradictions to the named fabric: number of GPUs, architecture, paths, or rates above those of its links.
 pub(super) fn differences(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Vec<Finding>> {
     let (described, there) = (named.gpus().len(), own.gpus().len());
     if described != there {
@@ -38,7 +38,7 @@ fn wrong(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
     }
 }
 
-/// GPUs of another architecture.
+/// GPUs whose architecture differs from that in the fabric.
 fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
     let differing: Vec<(usize, u32, u32)> = bench
         .probe
@@ -56,11 +56,11 @@ fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
     Some(wrong(of, message, "it describes other GPUs"))
 }
 
-/// Pairs that the file joins otherwise than the machine, and pairs faster than the file allows.
+/// Pairs whose path in the file differs from the machine's, and pairs faster than the file allows.
 fn ways(bench: &Bench, named: &Fabric, own: &Fabric) -> Result<Option<Finding>> {
     let (described, there) = (Router::new(named, RouteOptions::default()), Router::new(own, RouteOptions::default()));
     let count = own.gpus().len();
-    // A GPU that has links which are down has lost them; one that has none never had any.
+    // GPUs with links that are down are exempt: the file may describe the state without the fault.
     let whole =
         |gpu: usize| bench.probe.devices.get(gpu).is_some_and(|device| device.nvlinks.iter().all(|link| link.active));
     let mut example = None;

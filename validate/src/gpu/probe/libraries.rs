@@ -1,4 +1,4 @@
-//! Which of NVIDIA's libraries this machine has, where, and their versions.
+//! NVIDIA libraries on this machine: paths and versions.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use crate::cuda::compile;
 use crate::nccl::Nccl;
 use crate::nvshmem::Nvshmem;
 
-/// Which files to take instead of looking.
+/// Paths of libraries given by the user, used instead of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices<'a> {
-    /// NCCL's.
+    /// File or folder of NCCL.
     pub nccl: Option<&'a Path>,
-    /// NVSHMEM's.
+    /// File or folder of NVSHMEM.
     pub nvshmem: Option<&'a Path>,
 }
 
-/// The libraries, where they were found.
+/// Libraries that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Libraries {
@@ -25,21 +25,21 @@ pub struct Libraries {
     pub nccl: Option<Found>,
     /// NVSHMEM.
     pub nvshmem: Option<Found>,
-    /// The run-time compiler.
+    /// NVRTC, the run-time compiler.
     pub nvrtc: Option<Found>,
 }
 
 /// A library that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Its version, where it says it.
+    /// Version, if the library reports it.
     pub version: Option<String>,
-    /// Its file, or the bare name that the loader found.
+    /// Path, or the bare name that the loader resolved.
     pub path: String,
 }
 
 impl Libraries {
-    /// Looks for all of them; what is missing is said in `unknown`.
+    /// Searches for all libraries. Failures are added to `unknown`.
     pub(super) fn look(choices: &Choices<'_>, unknown: &mut Vec<String>) -> Self {
         let mut missing = |name: &str, error: String| unknown.push(format!("{name}: {error}"));
         let nccl = Nccl::open(choices.nccl).map_err(|error| missing("NCCL", error.to_string())).ok();

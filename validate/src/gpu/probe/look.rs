@@ -1,14 +1,14 @@
-//! Asking the driver, NVML and the kernel.
+//! Queries of the driver, NVML and the kernel.
 
 use super::libraries::{Choices, Libraries};
 use super::{Cpu, Device, NvLink, Pair, Pci, PcieWay, PeerAccess, Probe, Remote, pci};
 use crate::cuda::{self, Access, Atomics, Attribute, CudaError, Driver};
 use crate::nvml::{self, Nvml, NvmlDevice};
 
-/// Looks at the GPUs of this machine.
+/// Probes the GPUs of this machine.
 ///
 /// # Errors
-/// No driver, no GPU, or a failing call. Where NVML or a library is missing, the probe says so and goes on.
+/// No driver, no GPU, or a failing driver call. If NVML or a library is missing, the probe continues and records it.
 pub fn probe(choices: &Choices<'_>) -> Result<Probe, CudaError> {
     let driver = Driver::load()?;
     let devices = driver.devices()?;
@@ -57,7 +57,7 @@ fn look_at(
     let link = managed.map(NvmlDevice::pcie).unwrap_or_default();
     let place = pci::place(address);
     let known = |attribute| device.attribute(attribute).map(i32::unsigned_abs);
-    // The kernel's word for the NUMA node first: the driver knows it only where it is told.
+    // The kernel's NUMA node has priority; the driver does not always know it.
     let numa = match place.numa {
         -1 => device.attribute(Attribute::HostNumaNode).unwrap_or(-1),
         node => node,
@@ -85,7 +85,7 @@ fn look_at(
     })
 }
 
-/// Width of the bus × clock × 2, since both edges of the clock carry; absent where the driver says neither.
+/// Bus width × clock × 2 (double data rate), in bytes per second. `None` if the driver reports neither.
 fn memory_bandwidth(device: cuda::Device) -> Option<u64> {
     let bits = u64::try_from(device.attribute(Attribute::MemoryBusWidth).ok()?).ok()?;
     let kilohertz = u64::try_from(device.attribute(Attribute::MemoryClock).ok()?).ok()?;

@@ -1,7 +1,7 @@
-//! `gpu probe`: the GPUs of this machine, how they are joined, and which libraries could drive them.
+//! `gpu probe`: the GPUs of this machine, their links, and the libraries that could use them.
 //!
-//! The CUDA driver is asked for devices and peer access, NVML for links, the kernel's files for the PCIe tree and the
-//! CPUs. What a machine does not show (a virtual machine hides much) is absent, not guessed.
+//! The CUDA driver supplies devices and peer access, NVML supplies links, and the kernel's files supply the PCIe tree
+//! and the CPUs. Properties that a machine does not expose (virtual machines hide many) are absent, not guessed.
 
 mod libraries;
 mod look;
@@ -15,12 +15,12 @@ pub use libraries::{Choices, Found, Libraries};
 pub use look::probe;
 pub use topology::vertex;
 
-/// What `gpu probe` found.
+/// Result of `gpu probe`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// CUDA version that the driver supports, as `13.0`.
+    /// CUDA version that the driver supports, such as `13.0`.
     pub driver_cuda: String,
-    /// The driver's own version, as `580.159.04`.
+    /// Version of the driver, such as `580.159.04`.
     #[serde(default)]
     pub driver: Option<String>,
     /// The GPUs, by ordinal.
@@ -28,13 +28,13 @@ pub struct Probe {
     /// Each ordered pair of GPUs.
     #[serde(default)]
     pub pairs: Vec<Pair>,
-    /// The CPUs' make.
+    /// CPU model.
     #[serde(default)]
     pub cpu: Cpu,
-    /// NCCL, NVSHMEM and NVRTC, where they were found.
+    /// NCCL, NVSHMEM and NVRTC, if found.
     #[serde(default)]
     pub libraries: Libraries,
-    /// What could not be looked at, and why.
+    /// Properties that could not be probed, with reasons.
     #[serde(default)]
     pub unknown: Vec<String>,
 }
@@ -43,67 +43,67 @@ pub struct Probe {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
-    /// Its ordinal.
+    /// Ordinal of the GPU.
     pub ordinal: usize,
-    /// Its name.
+    /// Name of the GPU.
     pub name: String,
     /// Compute capability × 10.
     pub compute_capability: u32,
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub sm_count: u32,
     /// Memory in bytes.
     pub memory: u64,
-    /// Memory that was free, in bytes.
+    /// Free memory in bytes.
     pub memory_free: Option<u64>,
-    /// Bytes a second of its memory, by the width of its bus and its clock; absent where the driver does not say.
+    /// Memory bandwidth in bytes per second, from bus width and clock. `None` if the driver does not report them.
     pub memory_bandwidth: Option<u64>,
-    /// Copy engines.
+    /// Number of copy engines.
     pub copy_engines: u32,
-    /// Ordinals of the GPUs whose memory it can read and write.
+    /// Ordinals of the GPUs whose memory this GPU can access.
     pub peers: Vec<usize>,
-    /// Its place on the PCIe bus.
+    /// Location on the PCIe bus.
     pub pci: Pci,
-    /// Its NVLinks, those that are down included.
+    /// All NVLinks, including those that are down.
     pub nvlinks: Vec<NvLink>,
-    /// Whether it is cut into MIG instances; absent where it cannot be.
+    /// True if the GPU is partitioned into MIG instances. `None` if it does not support MIG.
     pub mig: Option<bool>,
 }
 
-/// A GPU's place on the PCIe bus.
+/// Location and link of a GPU on the PCIe bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pci {
-    /// Its address, as `0000:1b:00.0`.
+    /// PCI address, such as `0000:1b:00.0`.
     pub address: String,
-    /// The bridges above it, the nearest first, one for each PCIe switch.
+    /// Bridges above the GPU, the nearest first, one per PCIe switch.
     pub bridges: Vec<String>,
-    /// Ids of vendor and device, and those of the board, as `0x10de`.
+    /// IDs of vendor, device, subsystem vendor and subsystem device, such as `0x10de`.
     pub ids: [String; 4],
-    /// The NUMA node that it is nearest to; −1 where the machine hides it.
+    /// Nearest NUMA node; −1 if the machine hides it.
     pub numa: i32,
-    /// Generation of its link now; a GPU at rest lowers it.
+    /// Current generation of the link. An idle GPU lowers it.
     pub generation: Option<u32>,
-    /// Lanes of its link now.
+    /// Current number of lanes.
     pub width: Option<u32>,
-    /// The best generation that it and its slot can.
+    /// Highest generation that both device and slot support.
     pub max_generation: Option<u32>,
-    /// The most lanes that it and its slot can.
+    /// Largest number of lanes that both device and slot support.
     pub max_width: Option<u32>,
 }
 
 /// One NVLink of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvLink {
-    /// Its number.
+    /// Index of the link.
     pub link: u32,
-    /// Whether it is up.
+    /// True if the link is up.
     pub active: bool,
-    /// What is at its other end.
+    /// Device at the other end.
     pub to: Remote,
-    /// PCI address of that, where the machine shows it.
+    /// PCI address of the remote device, if the machine exposes it.
     #[serde(default)]
     pub remote_pci: Option<String>,
-    /// MB/s of one direction, as the driver counts them.
+    /// Bandwidth of one direction in MB/s, as counted by the driver.
     #[serde(default)]
     pub speed_mbps: Option<u32>,
     /// Replays and recoveries since the driver was loaded.
@@ -111,7 +111,7 @@ pub struct NvLink {
     pub errors: Option<u64>,
 }
 
-/// What an NVLink leads to.
+/// Kind of device that an NVLink connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remote {
@@ -121,84 +121,84 @@ pub enum Remote {
     Nvswitch,
     /// A CPU.
     Cpu,
-    /// The machine does not show it.
+    /// Not reported by the machine.
     Unknown,
 }
 
-/// What one GPU can do with another's memory, and how far they are apart.
+/// Access of one GPU to another's memory, and their distance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// The GPU that reads and writes.
+    /// Ordinal of the accessing GPU.
     pub src: usize,
-    /// The GPU whose memory it is.
+    /// Ordinal of the GPU that owns the memory.
     pub dst: usize,
-    /// Whether it can.
+    /// Kind of access.
     pub access: PeerAccess,
-    /// Whether atomic operations work over it.
+    /// True if native atomic operations are supported.
     pub native_atomics: bool,
-    /// The driver's rank of the way; 0 is the fastest.
+    /// The driver's performance rank of the path; 0 is the fastest.
     pub performance_rank: i32,
-    /// What they share on the way over PCIe, as `nvidia-smi topo` calls it: PIX, PXB, PHB, NODE, SYS.
+    /// Closest common ancestor on PCIe, as named by `nvidia-smi topo`: PIX, PXB, PHB, NODE, SYS.
     #[serde(default)]
     pub pcie_way: Option<PcieWay>,
 }
 
-/// Whether a GPU reaches another's memory.
+/// Kind of access to a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerAccess {
-    /// Loads, stores and copies go from GPU to GPU.
+    /// Loads, stores and copies go directly from GPU to GPU.
     Direct,
-    /// Copies rest in the host's memory.
+    /// Copies are staged in host memory.
     Staged,
 }
 
-/// What two GPUs share on the way over PCIe, in the words of `nvidia-smi topo`.
+/// Closest common ancestor of two GPUs on PCIe, as named by `nvidia-smi topo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PcieWay {
-    /// A board or one PCIe switch.
+    /// A board or a single PCIe switch.
     Pix,
     /// Several PCIe switches.
     Pxb,
-    /// A CPU's host bridge.
+    /// The host bridge of a CPU.
     Phb,
-    /// A NUMA node, between its host bridges.
+    /// A NUMA node, across its host bridges.
     Node,
-    /// The way between CPUs.
+    /// The interconnect between CPU sockets.
     Sys,
 }
 
-/// The CPUs' make, as CPUID gives it.
+/// CPU model, as reported by CPUID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
     /// `x86_64` or `arm64`.
     pub arch: String,
-    /// `GenuineIntel`, `AuthenticAMD`.
+    /// CPUID vendor: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: String,
     /// CPUID family.
     pub family: u32,
     /// CPUID model.
     pub model: u32,
-    /// Its name.
+    /// Model name.
     pub name: String,
 }
 
 impl Probe {
-    /// The pair of two GPUs.
+    /// Returns the entry of an ordered pair of GPUs.
     pub fn pair(&self, src: usize, dst: usize) -> Option<&Pair> {
         self.pairs.iter().find(|pair| pair.src == src && pair.dst == dst)
     }
 
-    /// Leaves only the first GPUs.
+    /// Removes all but the first `count` GPUs.
     pub(super) fn keep_first(&mut self, count: usize) {
         self.devices.truncate(count);
         self.pairs.retain(|pair| pair.src < count && pair.dst < count);
         self.devices.iter_mut().for_each(|device| device.peers.retain(|&peer| peer < count));
     }
 
-    /// The GPUs in a few words: `4 × NVIDIA H200, driver 580.159.04`.
+    /// Short description of the GPUs: `4 × NVIDIA H200, driver 580.159.04`.
     pub fn machine(&self) -> String {
         let name = self.devices.first().map_or("no GPU", |device| device.name.as_str());
         let driver = self.driver.clone().unwrap_or_else(|| format!("of CUDA {}", self.driver_cuda));
@@ -210,7 +210,7 @@ impl Probe {
 pub(crate) mod tests {
     use super::*;
 
-    /// A host of H200 on NVSwitches, as a virtual machine shows it.
+    /// A host of H200 GPUs on NVSwitches, as a virtual machine exposes it.
     pub(crate) fn machine(gpus: usize) -> Probe {
         let link = |link| NvLink {
             link,
@@ -261,14 +261,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_found_is_read_back_from_json() {
+    fn probe_round_trips_through_json() {
         let probe = machine(2);
         let text = serde_json::to_string(&probe).unwrap();
         assert_eq!(serde_json::from_str::<Probe>(&text).unwrap(), probe);
     }
 
     #[test]
-    fn people_read_devices_links_and_ways() {
+    fn text_lists_devices_links_and_peers() {
         let text = machine(2).to_string();
         assert!(text.contains("18 of 18 up, 18 to switches, 26.6 GB/s"), "{text}");
         assert!(text.contains("    1  NVL    -"), "{text}");

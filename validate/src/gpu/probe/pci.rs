@@ -1,10 +1,10 @@
-//! What the kernel's files say of the PCIe tree and the CPUs. Absent where there are no such files.
+//! PCIe tree and CPUs from the kernel's files. Values are absent if the files are.
 
 use std::path::Path;
 
 use super::{Cpu, Pci};
 
-/// The place of a device on the bus; of its link nothing yet.
+/// Location of a device on the PCIe bus, without its link.
 pub(super) fn place(address: &str) -> Pci {
     let folder = Path::new("/sys/bus/pci/devices").join(address);
     let read =
@@ -19,24 +19,24 @@ pub(super) fn place(address: &str) -> Pci {
     }
 }
 
-/// The bridges above a device, the nearest first, from its folder as `…/pci0000:15/0000:15:01.0/0000:16:00.0/…`. A PCIe
-/// switch shows as two bridges, one of its upper port and one of its lower; the upper one stands for it, as in NCCL's
-/// topology files (`src/graph/xml.cc`), and the CPU's own port does not count.
+/// Bridges above a device, the nearest first, from its sysfs path `…/pci0000:15/0000:15:01.0/0000:16:00.0/…`. A PCIe
+/// switch appears as two bridges, its upstream and its downstream port. The upstream port represents the switch, as in
+/// NCCL's topology files (`src/graph/xml.cc`). The root port of the CPU does not count.
 fn bridges(chain: &str) -> Vec<String> {
     let mut addresses: Vec<&str> = chain.split('/').filter(|part| is_address(part)).collect();
-    // The device itself, then pairs of ports; what is left over at the end is the CPU's own port.
+    // The device itself, then pairs of ports; an unpaired port at the end is the root port of the CPU.
     addresses.pop();
     addresses.reverse();
     addresses.chunks_exact(2).map(|ports| ports.last().copied().unwrap_or_default().to_owned()).collect()
 }
 
-/// `0000:16:00.0`
+/// Returns true for a PCI address such as `0000:16:00.0`.
 fn is_address(part: &str) -> bool {
     let bytes = part.as_bytes();
     bytes.len() == 12 && bytes.get(4) == Some(&b':') && bytes.get(7) == Some(&b':') && bytes.get(10) == Some(&b'.')
 }
 
-/// The CPUs' make.
+/// CPU model of the machine.
 pub(super) fn cpu() -> Cpu {
     let arch = match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -62,15 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_upper_port_stands_for_a_switch() {
-        // An 8 × H100 host: root port, upper and lower port of a switch, GPU.
+    fn upstream_port_represents_switch() {
+        // An 8 × H100 host: root port, upstream and downstream port of a switch, GPU.
         let chain = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0";
         assert_eq!(bridges(chain), ["0000:16:00.0"]);
         // Two switches in a row.
         let chain =
             "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0";
         assert_eq!(bridges(chain), ["0000:18:00.0", "0000:16:00.0"]);
-        // Straight on the CPU, with its port and, in a virtual machine, without.
+        // Directly below the CPU, with its root port and, in a virtual machine, without.
         assert_eq!(bridges("/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0"), Vec::<String>::new());
         assert_eq!(bridges("/sys/devices/pci0000:00/0000:00:06.0"), Vec::<String>::new());
         assert_eq!(bridges(""), Vec::<String>::new());

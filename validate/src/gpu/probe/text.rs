@@ -1,4 +1,4 @@
-//! What `gpu probe` prints for people.
+//! Text output of `gpu probe`.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ fn gpu(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Which GPU reaches which, as a matrix.
+/// Prints the peer access between GPUs as a matrix.
 fn peers(probe: &Probe, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "peer access (row reads and writes column):")?;
     write!(f, "     ")?;

@@ -1,5 +1,5 @@
-//! The fabric of this machine: what was found, written in the words of NCCL's topology files and read by their reader,
-//! so that a machine has the same links whoever described it.
+//! The fabric of this machine. The probe is written as an NCCL topology file and read by the reader of such files, so
+//! that a machine has the same links whichever tool described it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use fabricast_topologies::{Bandwidth, Bytes, Error, Fabric, FabricBuilder, NodeI
 
 use super::{Device, Probe, Remote};
 
-/// PCI class of a GPU, of a PCIe bridge, and of an NVSwitch.
+/// PCI classes of a GPU, a PCIe bridge and an NVSwitch.
 const GPU: &str = "0x030200";
 const BRIDGE: &str = "0x060400";
 const NVSWITCH: &str = "0x068000";
 
 impl Probe {
-    /// What was found as an NCCL topology file.
+    /// The probe as an NCCL topology file.
     pub fn nccl_xml(&self) -> String {
         let mut nodes: BTreeMap<i32, Vec<&Device>> = BTreeMap::new();
         for device in &self.devices {
@@ -41,10 +41,10 @@ impl Probe {
         text
     }
 
-    /// What was found as a fabric, called `auto`.
+    /// The probe as a fabric called `auto`.
     ///
     /// # Errors
-    /// What was found makes no fabric: two GPUs at one address, say.
+    /// The probe does not yield a valid fabric, for example because two GPUs have one address.
     pub fn fabric(&self) -> Result<Fabric, Error> {
         let mut builder = FabricBuilder::reopen(fabricast_topologies::read_text(&self.nccl_xml(), "auto")?);
         builder.source(format!("this machine, as its driver and its kernel describe it: {}", self.machine()));
@@ -58,7 +58,7 @@ impl Probe {
     }
 }
 
-/// What the driver says of a GPU, beside what its PCI id told.
+/// Figures of a GPU: those reported by the driver, completed by those known from its PCI ID.
 fn figures(device: &Device, known: Figures) -> GpuFigures {
     let known = if let Figures::Gpu(figures) = known { (*figures).clone() } else { GpuFigures::default() };
     GpuFigures {
@@ -72,7 +72,8 @@ fn figures(device: &Device, known: Figures) -> GpuFigures {
     }
 }
 
-/// Devices that share the `depth` outermost bridges: those behind a further bridge in it, the rest beside.
+/// Writes devices that share the `depth` outermost bridges: those behind a further bridge nested in it, the rest
+/// directly.
 fn below(devices: &[&Device], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth + 2);
     let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
@@ -85,7 +86,7 @@ fn below(devices: &[&Device], depth: usize, text: &mut String) {
             group.iter().for_each(|device| gpu(device, &indent, text));
             continue;
         };
-        // A switch's own link is taken for one like that of the GPUs below it.
+        // The uplink of a switch is assumed to equal that of the GPUs below it.
         let link = group.first().map(|device| link(device)).unwrap_or_default();
         let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\"{link}>");
         below(&group, depth + 1, text);
@@ -93,7 +94,8 @@ fn below(devices: &[&Device], depth: usize, text: &mut String) {
     }
 }
 
-/// Rate and lanes of a PCIe link, the best that device and slot can; NCCL reads no lanes as sixteen.
+/// Rate and width of a PCIe link, the best that device and slot support. NCCL assumes sixteen lanes if the width is
+/// absent.
 fn link(device: &Device) -> String {
     let rate = match device.pci.max_generation {
         Some(1) => "2.5 GT/s PCIe",
@@ -108,13 +110,13 @@ fn link(device: &Device) -> String {
     shown([("link_speed", rate), ("link_width", &lanes)])
 }
 
-/// Attributes as a topology file has them, each with a space before it; what the machine does not show is left out.
+/// Attributes of a topology file, each preceded by a space. Empty ones are omitted.
 fn shown<const N: usize>(attributes: [(&str, &str); N]) -> String {
     let there = attributes.into_iter().filter(|(_, value)| !value.is_empty());
     there.map(|(name, value)| format!(" {name}=\"{}\"", escaped(value))).collect()
 }
 
-/// A value between quotes: what the kernel says may have characters that mean something in a file.
+/// Escapes an attribute value, because kernel strings may contain special characters of XML.
 fn escaped(value: &str) -> String {
     value.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
@@ -134,13 +136,13 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
     let _ = writeln!(text, "{indent}  </gpu>\n{indent}</pci>");
 }
 
-/// Links that are up, by class and address of their other end. All NVSwitches count as one, as NCCL has it.
+/// Active links, by class and address of the remote device. All NVSwitches count as one, as in NCCL.
 fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     let mut counts = BTreeMap::new();
     for link in device.nvlinks.iter().filter(|link| link.active) {
         let other = match (link.to, &link.remote_pci) {
             (Remote::Gpu, Some(address)) => (GPU, address.clone()),
-            // Where a machine hides the other end, it is a switch: a GPU's peer would be one of the machine's own.
+            // A hidden remote device is a switch: a peer GPU would belong to this machine.
             (Remote::Nvswitch | Remote::Unknown, _) => (NVSWITCH, "fffffff:ff:ff.0".to_owned()),
             (Remote::Gpu, None) | (Remote::Cpu, _) => continue,
         };
@@ -149,7 +151,7 @@ fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     counts
 }
 
-/// The vertex of a GPU in a fabric that describes this machine: the rank of that number.
+/// Node of a GPU in a fabric that describes this machine: the rank equals the ordinal.
 pub fn vertex(fabric: &Fabric, ordinal: usize) -> Option<NodeId> {
     fabric.gpus().get(ordinal).copied()
 }
@@ -162,7 +164,7 @@ mod tests {
     use fabricast_topologies::write;
 
     #[test]
-    fn nvlinks_and_buses_become_a_fabric() {
+    fn nvlinks_and_buses_yield_a_fabric() {
         let probe = machine(4);
         let fabric = probe.fabric().unwrap();
         assert_eq!(fabric.gpus().len(), 4);
@@ -170,7 +172,7 @@ mod tests {
         let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
         assert_eq!(path.class.name(), "NVL");
         assert_eq!(path.bandwidth.unwrap().gbps(), 450.0);
-        // It is a file that can be read again, and says where it comes from.
+        // The written file can be read again and states its origin.
         let text = write::spec::write(&fabric).unwrap();
         let again = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
         assert_eq!(again.link_count(), fabric.link_count());
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_does_not_show_is_left_out() {
+    fn hidden_properties_are_omitted() {
         let mut probe = machine(4);
         probe.cpu = Cpu::default();
         for device in &mut probe.devices {
@@ -192,7 +194,7 @@ mod tests {
         assert_eq!((path.class.name(), path.bandwidth.unwrap().gbps()), ("NVL", 450.0));
         let again = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
         assert_eq!(again.gpus().len(), 4);
-        // One id of four, and a make with characters that mean something in the file.
+        // One of four IDs is missing, and the vendor contains special characters of XML.
         let mut probe = machine(2);
         probe.cpu.vendor = "A&B \"<".into();
         probe.devices[1].pci.ids[2].clear();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_down_do_not_count() {
+    fn links_that_are_down_are_ignored() {
         let mut probe = machine(2);
         probe.devices[1].nvlinks.iter_mut().take(6).for_each(|link| link.active = false);
         let fabric = probe.fabric().unwrap();

@@ -1,4 +1,4 @@
-//! What ran a call of `gpu run`.
+//! Executors of `gpu run`.
 
 use std::str::FromStr;
 
@@ -6,26 +6,26 @@ use serde::Deserialize;
 
 use crate::execute::nvshmem::Way;
 
-/// What runs a call.
+/// Executor of a call: the program part or library that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum By {
-    /// Kernels made of the schedule.
+    /// Kernels compiled from the schedule.
     Kernels,
     /// Copy engines.
     Copies,
-    /// NCCL as it chooses.
+    /// NCCL with its own choice of algorithm.
     Nccl,
-    /// NCCL as it chooses, of symmetric windows.
+    /// NCCL with its own choice of algorithm, on symmetric windows.
     NcclSymmetric,
-    /// NCCL, forced.
+    /// NCCL with a forced algorithm and protocol.
     NcclForced,
-    /// NVSHMEM, in one of its ways.
+    /// NVSHMEM, in one of its modes.
     Nvshmem(Way),
 }
 
 impl By {
-    /// All of them.
+    /// All executors.
     pub const ALL: [Self; 9] = [
         Self::Kernels,
         Self::Copies,
@@ -38,7 +38,7 @@ impl By {
         Self::Nvshmem(Way::Device),
     ];
 
-    /// Its name, as in `--executor`.
+    /// The name as in `--executor`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,26 +54,26 @@ impl By {
         }
     }
 
-    /// Whether it runs the schedule with nothing but the driver.
+    /// Returns true if it runs the schedule with the CUDA driver alone, without a communication library.
     #[must_use]
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Kernels | Self::Copies)
     }
 
-    /// Whether it runs the schedule, with or without a library to carry it.
+    /// Returns true if it runs the schedule, with or without a communication library as transport.
     #[must_use]
     pub fn runs_schedule(self) -> bool {
         self.is_ours() || matches!(self, Self::Nvshmem(Way::Puts | Way::Heap | Way::Device))
     }
 
-    /// Whether it runs the strategy asked for, and not a choice of its own.
+    /// Returns true if it runs the requested strategy instead of the library's own choice.
     #[must_use]
     pub fn has_strategy(self) -> bool {
         self.runs_schedule() || self == Self::NcclForced
     }
 }
 
-/// A word that is no executor.
+/// Error: a word that is not the name of an executor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown executor `{0}`; expected one of {known}", known = By::ALL.map(By::name).join(", "))]
 pub struct UnknownExecutor(pub String);

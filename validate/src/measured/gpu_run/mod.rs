@@ -1,4 +1,5 @@
-//! What `gpu run` measured: its rows as tables, for the manifest that it writes (`--measurements`) and from its JSON alike.
+//! Measurements of `gpu run`: its rows grouped into tables, for the manifest it writes (`--measurements`) and when
+//! its JSON is read.
 
 mod by;
 mod read;

@@ -1,4 +1,4 @@
-//! The JSON of `gpu run`: measurements without a manifest.
+//! Reads the JSON of `gpu run`: measurements without a manifest.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -18,17 +18,17 @@ use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, R
 use crate::measured::nccl_tests::json::{Lines, without_place};
 use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
 
-/// The form of the JSON. The first had neither this number nor the fabric and the blocks of rows.
+/// Version of the JSON format. Version 1 had no version number, no fabric and no blocks per row.
 pub const FORMAT: u32 = 2;
-/// The key of that number.
+/// Key of the version number.
 const MARK: &str = "\"fabricast_gpu_run\"";
-/// Bytes that a file is known by.
+/// Number of characters from the start of a file that identify it.
 const HEAD: usize = 1000;
 
 #[derive(Deserialize)]
 struct Document<'a> {
     fabric: String,
-    /// The fabric as a spec, where no preset is it.
+    /// The fabric as a spec, if it is not a preset.
     fabric_spec: Option<String>,
     gpus: u32,
     ranks: u32,
@@ -53,7 +53,7 @@ struct RowText {
     graph_us: Option<f64>,
 }
 
-/// Whether a text is, or was meant to be, what `gpu run` writes.
+/// Returns true if a text is, or was meant to be, the JSON of `gpu run`.
 #[must_use]
 pub fn is_run(text: &str) -> bool {
     let head: String = text.chars().take(HEAD).collect();
@@ -62,7 +62,7 @@ pub fn is_run(text: &str) -> bool {
     head.trim_start_matches('\u{feff}').trim_start().starts_with('{') && (head.contains(MARK) || is_first)
 }
 
-/// The measurements of a run, in the order of its manifest.
+/// Reads the measurements of a run, in the order of its manifest.
 pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measurement>, MeasuredError> {
     let source = path.display().to_string();
     let origin = Origin { text, source: &source };
@@ -148,12 +148,12 @@ fn configuration(
     })
 }
 
-/// A word of a row.
+/// Parses a name from a row.
 fn word<T: FromStr<Err = UnknownWord>>(text: &str, place: &Place) -> Result<T, MeasuredError> {
     text.parse().map_err(|error: UnknownWord| MeasuredError::invalid(place.clone(), error.to_string()))
 }
 
-/// A text and its name.
+/// The JSON text and the name of its source.
 struct Origin<'a> {
     text: &'a str,
     source: &'a str,
@@ -215,7 +215,7 @@ impl<'a> Origin<'a> {
         Ok((request, Arc::new(fabric)))
     }
 
-    /// A row, or why it cannot be used.
+    /// Parses a row; the inner error is the reason that it cannot be used.
     fn row(&self, raw: &RawValue, line: u32) -> Result<Result<Timed, Reason>, MeasuredError> {
         let row: RowText =
             serde_json::from_str(raw.get()).map_err(|error| self.wrong(&error, line.saturating_sub(1)))?;

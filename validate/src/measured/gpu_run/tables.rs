@@ -1,4 +1,4 @@
-//! Rows of `gpu run` by what they have in common: a table for each way to run a collective.
+//! Groups the rows of `gpu run` into tables, one per executor and strategy of a collective.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,58 +8,59 @@ use fabricast_topologies::{Bytes, Picos};
 use super::By;
 use crate::kernel::Carrier;
 
-/// A row that was timed.
+/// A timed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// The collective.
     pub collective: Collective,
-    /// What ran it.
+    /// Executor.
     pub by: By,
-    /// The schedule's name, its protocol and the blocks of a rank; what a library chose by itself has none.
+    /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, Protocol, u32)>,
-    /// What carried messages in its kernel, if it was one.
+    /// Transport of messages within the kernel, if a kernel ran.
     pub carrier: Option<Carrier>,
     /// The element type.
     pub dtype: DataType,
-    /// The size.
+    /// Message size.
     pub bytes: Bytes,
-    /// From a CUDA graph.
+    /// Time of a call, measured from a CUDA graph.
     pub time: Picos,
-    /// Where it stands in a file, from 1.
+    /// Line in the source file, from 1.
     pub line: u32,
 }
 
-/// What rows of one table have in common.
+/// Properties shared by all rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The collective.
     pub collective: &'static str,
-    /// What ran them.
+    /// Executor.
     pub by: By,
-    /// The schedule's name, its protocol and the blocks of a rank; nothing where the library chose.
+    /// Name of the schedule, its protocol and the blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, &'static str, u32)>,
-    /// Where a run has the same with several.
+    /// Transport, if the run has the same strategy with several transports.
     pub carrier: Option<&'static str>,
     /// The element type.
     pub dtype: &'static str,
 }
 
-/// A run's libraries, as it names them.
+/// Versions of the libraries of a run, as the libraries report them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Versions<'a> {
     /// NCCL's version.
     pub nccl: Option<&'a str>,
-    /// NVSHMEM's.
+    /// NVSHMEM's version.
     pub nvshmem: Option<&'a str>,
 }
 
-/// Tables by key, each with its rows by size; of rows of the same key and size the last counts.
+/// Groups rows into tables by key, sorted by message size; of several rows with the same key and size the last is
+/// used.
 #[must_use]
 pub fn tables(rows: &[Timed]) -> BTreeMap<Key, BTreeMap<Bytes, &Timed>> {
     let with = |row: &Timed, carrier: Option<Carrier>| Key {
         collective: row.collective.name(),
         by: row.by,
-        // What copy engines run of any schedule is theirs.
+        // Copy engines always use the copy-engine protocol, whatever the schedule's protocol is.
         strategy: row.strategy.as_ref().map(|(name, protocol, blocks)| {
             let protocol = if row.by == By::Copies { Protocol::CopyEngine } else { *protocol };
             (name.clone(), protocol.name(), *blocks)
@@ -84,7 +85,7 @@ pub fn tables(rows: &[Timed]) -> BTreeMap<Key, BTreeMap<Bytes, &Timed>> {
 }
 
 impl Key {
-    /// The name of its table's file.
+    /// File name of the table.
     #[must_use]
     pub fn file(&self) -> String {
         let Self { collective, dtype, .. } = self;
@@ -95,7 +96,8 @@ impl Key {
         format!("{collective}-{}{strategy}{carrier}-{dtype}.csv", self.by.name())
     }
 
-    /// The library that ran it, as manifests name it: this program where it runs a schedule; `None` where the run names none.
+    /// Name of the library for a manifest: `fabricast` if fabricast ran the schedule itself; `None` if the run names
+    /// no library.
     #[must_use]
     pub fn library(&self, versions: Versions<'_>) -> Option<String> {
         let named = match self.by {
@@ -109,7 +111,7 @@ impl Key {
         }
     }
 
-    /// The software, where it is this program's.
+    /// Name of the software, if fabricast ran the schedule itself.
     #[must_use]
     pub fn software(&self, versions: Versions<'_>) -> Option<String> {
         let is_own = self.strategy.is_some() && self.library(versions).is_some_and(|library| library == "fabricast");

@@ -1,4 +1,5 @@
-//! Assumptions where neither a log nor its description gives a value, and contradictions between a log and its fabric.
+//! Values assumed where neither a log nor its manifest entry gives one, and contradictions between a log and its
+//! fabric.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,19 @@ use super::entry::Entry;
 use super::{Configuration, launch_name, missing, processes_name};
 use crate::measured::{LibraryName, LogContext, LogFormat, Table};
 
-/// A table, its description and what came of both.
+/// A table, its manifest entry, and the fabric and configuration derived from both.
 pub(super) struct Given<'a> {
     pub entry: &'a Entry,
     pub table: &'a Table,
     pub format: LogFormat,
     pub fabric: &'a Fabric,
     pub configuration: &'a Configuration,
-    /// Model of the GPUs, where the log names it and the fabric's file does not.
+    /// Model of the GPUs, if the log names it and the fabric's file does not.
     pub gpu: Option<&'a str>,
 }
 
-/// Launch mode of logs that do not name one: nccl-tests uses no graphs unless run with `-G`; other figures are taken to
-/// be of graphs, as predictions are.
+/// Launch mode assumed for logs that do not name one. nccl-tests uses no graphs unless run with `-G`; CSV times are
+/// assumed to be from graphs, as predictions are.
 pub(super) fn launch(format: LogFormat) -> Launch {
     match format {
         LogFormat::NcclTestsText | LogFormat::NcclTestsJson | LogFormat::RcclTestsJson => Launch::Stream,
@@ -32,7 +33,7 @@ pub(super) fn launch(format: LogFormat) -> Launch {
     }
 }
 
-/// The assumptions and remarks of a table.
+/// Returns the assumptions and remarks of a table.
 pub(super) fn context(given: &Given<'_>) -> LogContext {
     LogContext {
         assumptions: given.assumptions(),
@@ -116,7 +117,7 @@ impl Given<'_> {
     }
 }
 
-/// The model of a fabric's GPUs, as it names them.
+/// Model of a fabric's GPUs, as named by the fabric.
 fn model(fabric: &Fabric) -> Option<&str> {
     fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
         Figures::Gpu(figures) => figures.model.as_deref(),
@@ -124,7 +125,7 @@ fn model(fabric: &Fabric) -> Option<&str> {
     })
 }
 
-/// `8 × 400 Gb/s NICs a host`; `None` where hosts have no NICs, or different ones.
+/// Describes the NICs of a host, such as `8 × 400 Gb/s NICs a host`; `None` if hosts have no NICs or different ones.
 fn nics(fabric: &Fabric) -> Option<String> {
     let mut of_hosts: BTreeMap<u32, Vec<Bandwidth>> = BTreeMap::new();
     for (_, node) in fabric.nodes() {

@@ -1,4 +1,4 @@
-//! Times of the same configuration and size that cannot both be.
+//! Contradictory times of the same configuration and message size.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use fabricast_topologies::{Bytes, Picos, Place};
 
 use super::Measurement;
 
-/// Times further apart than this are not the same measurement: the data that ships repeats within 38 % at worst.
+/// Ratio of two times from which they contradict each other. The shipped data repeats within 38 % at worst.
 const APART: f64 = 3.0;
 
-/// Two rows of the same configuration and size that are further apart than repetition explains.
+/// Two rows of the same configuration and size that differ by more than repetition explains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
-    /// The size.
+    /// Message size.
     pub bytes: Bytes,
-    /// Where the shortest time stands, and it.
+    /// Source location of the shortest time, and the time.
     pub shortest: (Place, Picos),
-    /// Where the longest time stands, and it.
+    /// Source location of the longest time, and the time.
     pub longest: (Place, Picos),
 }
 
 impl Contradiction {
-    /// The longest ÷ the shortest.
+    /// Ratio of the longest to the shortest time.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.longest.1.0 as f64 / self.shortest.1.0.max(1) as f64
     }
 }
 
-/// What contradicts itself among measurements, by configuration and size.
+/// Returns the contradictions among measurements, by configuration and message size.
 #[must_use]
 pub fn contradictions(measurements: &[Measurement]) -> Vec<Contradiction> {
     let mut points: BTreeMap<(usize, &'static str, Bytes), Contradiction> = BTreeMap::new();

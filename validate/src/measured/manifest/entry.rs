@@ -1,4 +1,4 @@
-//! A `[[measurement]]` as it stands, before files and fabrics are looked for.
+//! A `[[measurement]]` as written, before files and fabrics are loaded.
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
@@ -9,51 +9,51 @@ use fabricast_topologies::{NetworkSpec, Place};
 use super::{Notes, Registered, Role};
 use crate::measured::Library;
 
-/// A value and where it stands; the place of what comes from a command line names no line.
+/// A value and its source location; a value from the command line has a location without a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Source location of the value.
     pub place: Place,
 }
 
-/// What is said of a measurement; `None` where nothing is.
+/// Description of a measurement; `None` where the manifest gives no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// Where it begins.
+    /// Source location of the entry.
     pub place: Place,
-    /// The log: a path relative to the manifest.
+    /// Path of the log, relative to the manifest.
     pub file: Located<String>,
-    /// A preset, or a spec or topology file relative to the manifest.
+    /// Name of a preset, or path of a spec or topology file relative to the manifest.
     pub fabric: Located<String>,
-    /// Hosts, 1 or more; absent: those that the log lists, otherwise one.
+    /// Number of hosts, at least 1. Default: the hosts that the log lists, otherwise one.
     pub nodes: Option<u32>,
-    /// GPUs of each, 1 or more; absent: by the log's ranks, otherwise all.
+    /// GPUs per host, at least 1. Default: derived from the log's ranks, otherwise all.
     pub gpus: Option<u32>,
-    /// The model of the GPUs, where the fabric's file does not say.
+    /// Model of the GPUs, if the fabric's file does not name it.
     pub gpu: Option<String>,
-    /// What joins the hosts.
+    /// Network between the hosts.
     pub network: Option<NetworkSpec>,
     /// The collective.
     pub collective: Option<Located<Collective>>,
-    /// The algorithm that was forced.
+    /// Algorithm that was forced.
     pub algorithm: Option<Algorithm>,
-    /// The protocol that was forced.
+    /// Protocol that was forced.
     pub protocol: Option<Protocol>,
-    /// Channels that were forced, 1 to 1024.
+    /// Number of channels that was forced, 1 to 1024.
     pub channels: Option<u16>,
-    /// The library.
+    /// Library that was measured.
     pub library: Option<Library>,
-    /// Whether switches may reduce and multicast.
+    /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
-    /// How buffers are registered.
+    /// Buffer registration.
     pub registered: Registered,
-    /// How calls were launched.
+    /// Launch mode of the calls.
     pub launch: Option<Located<Launch>>,
-    /// Who launched them.
+    /// Process layout of the run.
     pub processes: Option<Located<Processes>>,
-    /// What it is for.
+    /// Use of the measurement: fit or check.
     pub role: Role,
     /// The element type.
     pub dtype: Option<DataType>,

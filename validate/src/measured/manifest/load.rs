@@ -1,4 +1,4 @@
-//! From the entries of a manifest to measurements: finds logs and fabrics, and holds the two sides against each other.
+//! Loads the logs and fabrics of manifest entries, checks both against each other and returns measurements.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,16 +19,16 @@ use crate::measured::{Header, LogFormat, MeasuredError, Reason, Rejected, Table,
 /// The measurements of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// In the order of the manifest; a log with several tables gives one each.
+    /// Measurements in the order of the manifest; a log with several tables gives one measurement per table.
     pub measurements: Vec<Measurement>,
-    /// Times of the same configuration and size that cannot both be.
+    /// Contradictory times of the same configuration and message size.
     pub contradictions: Vec<Contradiction>,
 }
 
-/// Loads a manifest, its logs and its fabrics, or the JSON of `gpu run`, which needs none.
+/// Loads a manifest with its logs and fabrics, or the JSON of `gpu run`, which needs no manifest.
 ///
 /// # Errors
-/// [`MeasuredError`] for whatever cannot be read or cannot be, with its place in the manifest or in the log.
+/// [`MeasuredError`] if a file cannot be read or a value is invalid, with the location in the manifest or the log.
 pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
     let text = text_of_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     if gpu_run::is_run(&text) {
@@ -39,10 +39,10 @@ pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
     measure(&entries, manifest.parent().unwrap_or(Path::new("")))
 }
 
-/// Loads what entries name, relative to a folder.
+/// Loads the logs and fabrics of entries; paths are relative to `folder`.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub fn measure(entries: &[Entry], folder: &Path) -> Result<Loaded, MeasuredError> {
     let mut fabrics = Fabrics::default();
     let mut measurements = Vec::new();
@@ -52,7 +52,7 @@ pub fn measure(entries: &[Entry], folder: &Path) -> Result<Loaded, MeasuredError
     Ok(Loaded { contradictions: contradictions(&measurements), measurements })
 }
 
-/// Fabrics that several entries share, by what was asked for.
+/// Cache of fabrics that several entries share, by request.
 #[derive(Default)]
 struct Fabrics {
     known: HashMap<String, Arc<Fabric>>,
@@ -72,23 +72,24 @@ impl Fabrics {
     }
 }
 
-/// Hosts and GPUs that a log and its description give.
+/// Number of hosts and of GPUs per host, as given by a log and its manifest entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Machines {
     nodes: Option<u32>,
     gpus: Option<u32>,
 }
 
-/// The fabric of an entry, as a name or a path.
+/// Name or path of an entry's fabric.
 fn fabric_name(entry: &Entry, folder: &Path) -> String {
     let name = &entry.fabric.value;
     let path = folder.join(name);
-    // What looks like no path was meant as a name, and near names are better advice than a missing file.
+    // A name that does not look like a path is treated as a preset: suggesting similar names helps more than "file
+    // not found".
     let is_file = preset::text(name).is_none() && (name.contains(['/', '\\', '.']) || path.exists());
     if is_file { path.display().to_string() } else { name.clone() }
 }
 
-/// Request for the fabric of an entry; files are relative to the manifest's folder.
+/// Creates the request for an entry's fabric; file paths are relative to the manifest's folder.
 fn request(entry: &Entry, machines: Machines, folder: &Path) -> FabricRequest {
     FabricRequest {
         fabric: fabric_name(entry, folder),
@@ -99,19 +100,20 @@ fn request(entry: &Entry, machines: Machines, folder: &Path) -> FabricRequest {
     }
 }
 
-/// Hosts and GPUs: those given, those that the log lists, or as many full hosts of the fabric as have the log's ranks.
+/// Determines hosts and GPUs per host: values from the entry, the hosts that the log lists, or as many full hosts as
+/// the log's ranks fill.
 fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> Machines {
     let Some(ranks) = header.ranks else { return Machines { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus } };
     let nodes = entry.nodes.or(header.hosts()).or_else(|| match entry.gpus {
         Some(gpus) => (gpus > 0 && ranks.is_multiple_of(gpus)).then(|| ranks / gpus),
         None => full_hosts(entry, ranks, folder, fabrics),
     });
-    // As many on each host; checked against the fabric later.
+    // Assumes equally many GPUs on each host; checked against the fabric later.
     let on_each = Some(ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
     Machines { nodes, gpus: entry.gpus.or(on_each) }
 }
 
-/// The GPUs that a log names, where the fabric's file leaves their model open and nobody else names it.
+/// Returns the GPU model that the log names, if neither the entry nor the fabric's file names one.
 fn gpu_of_log(
     entry: &Entry,
     tables: &[Table],
@@ -134,7 +136,8 @@ fn gpu_of_log(
     fabric.gpu_candidates().contains(&only.name).then_some(&*only.name)
 }
 
-/// Number of full hosts of a fabric that have so many ranks together; `None` where one host has as many, or they do not divide.
+/// Number of full hosts that provide `ranks` GPUs in total; `None` if one host suffices or the ranks do not fill
+/// whole hosts.
 fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
     let one = request(entry, Machines { nodes: Some(1), gpus: None }, folder);
     let gpus = fabrics.get(&one, &entry.fabric.place).ok()?.gpus().len() as u32;
@@ -142,7 +145,7 @@ fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -
 }
 
 fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
-    // A manifest that says all of it is held against its fabric before the log is looked for.
+    // An entry with hosts and GPUs is checked against its fabric before the log is read.
     if entry.nodes.is_some() && entry.gpus.is_some() && !entry.fabric.value.is_empty() {
         let machines = Machines { nodes: entry.nodes, gpus: entry.gpus };
         fabrics.get(&request(entry, machines, folder), &entry.fabric.place)?;
@@ -161,7 +164,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
     let ranks = entry.nodes.zip(entry.gpus).and_then(|(nodes, gpus)| nodes.checked_mul(gpus));
     for table in &mut tables {
         table.infer(wanted, ranks);
-        // What is given counts, not what figures look like.
+        // A value from the manifest has precedence over an inferred one.
         let header = &mut table.header;
         if header.inferred.ranks && ranks.is_some() && ranks != header.ranks {
             header.doubted_ranks = header.ranks.take();
@@ -179,7 +182,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
     let described = Entry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
     let entry = &described;
     let mut found: Vec<Measurement> = Vec::new();
-    // Tables of other collectives, where the manifest names one: for other entries, and reported.
+    // Tables of collectives other than the entry's: they belong to other entries, and are reported.
     let mut others: Vec<Rejected> = Vec::new();
     for mut table in tables {
         let machines = machines(entry, &table.header, folder, fabrics);
@@ -224,7 +227,7 @@ fn of_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<M
     Ok(found)
 }
 
-/// Rejects the rows that what the manifest adds contradicts.
+/// Rejects the rows that contradict the manifest entry.
 fn check_rows(table: &mut Table, configuration: &Configuration, entry: &Entry) {
     table.check_sizes(configuration.collective, configuration.nodes * configuration.gpus);
     if let Some(wanted) = entry.dtype {
@@ -232,26 +235,26 @@ fn check_rows(table: &mut Table, configuration: &Configuration, entry: &Entry) {
     }
 }
 
-/// A table's header beside the entry that names its log.
+/// Header of a table and the manifest entry that names its log.
 struct Log<'a> {
     entry: &'a Entry,
     header: &'a Header,
-    /// The table.
+    /// Source location of the table.
     place: Place,
     format: LogFormat,
-    /// Hosts measured.
+    /// Number of hosts measured.
     nodes: u32,
-    /// GPUs of the fabric: those measured, on all hosts.
+    /// Number of GPUs measured, on all hosts.
     gpus: u32,
 }
 
-/// Why a table is not what an entry says.
+/// Reason that a table does not match its manifest entry.
 enum Mismatch {
     OtherCollective(Reason),
     Wrong(MeasuredError),
 }
 
-/// A place of a manifest, or what else speaks.
+/// Describes the origin of a value: its location in the manifest, or the command line.
 fn said_by(place: &Place) -> String {
     if place.line > 0 { place.to_string() } else { "the command".to_owned() }
 }
@@ -307,7 +310,7 @@ impl Log<'_> {
         }
     }
 
-    /// Value that entry and log agree on, or that one of them gives.
+    /// Returns the value on which entry and log agree, or which one of them gives.
     fn agreed<T: Copy + PartialEq>(
         &self,
         said: Option<&Located<T>>,

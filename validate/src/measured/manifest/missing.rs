@@ -1,4 +1,4 @@
-//! Facts that neither a log nor its description gives, reported together.
+//! Facts that neither a log nor its manifest entry gives; all are reported in one error.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Place;
@@ -9,20 +9,20 @@ use crate::measured::{Header, MeasuredError, Table};
 /// Missing facts about a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// The line of the table.
+    /// Line of the table.
     line: u32,
     fabric: bool,
-    /// The collective, with those that the columns fit.
+    /// Candidate collectives from the columns, if the collective is missing.
     collective: Option<Vec<Collective>>,
-    /// Ranks that the log has, or that neither it nor the entry names.
+    /// Ranks that the log has; `None` if it does not state them.
     ranks: Option<u32>,
     entry_ranks: bool,
     runs: Option<u32>,
-    /// A GPU of the log.
+    /// Model of a GPU in the log.
     gpu: Option<String>,
 }
 
-/// `4 separate runs: nccl-tests was built without MPI=1, so each process is rank 0 of its own`.
+/// Describes separate runs, as in `4 separate runs (nccl-tests built without MPI=1: every process is rank 0 ...)`.
 pub(super) fn separate_runs(runs: u32) -> String {
     format!(
         "{runs} separate runs (nccl-tests built without MPI=1: every process is rank 0 of a communicator of its own)"
@@ -30,7 +30,7 @@ pub(super) fn separate_runs(runs: u32) -> String {
 }
 
 impl Missing {
-    /// Missing facts about the tables of a log; `None` where nothing is missing.
+    /// Missing facts about the tables of a log; `None` if nothing is missing.
     pub fn of(entry: &Entry, tables: &[Table]) -> Option<Self> {
         let fabric = entry.fabric.value.is_empty();
         let open = |table: &&Table| entry.collective.is_none() && is_open(&table.header);
@@ -52,7 +52,7 @@ impl Missing {
         }
     }
 
-    /// All of it in one message; `source` is the log.
+    /// Creates one error that lists all missing facts; `source` names the log.
     pub fn error(&self, entry: &Entry, source: &str) -> MeasuredError {
         let (mut what, mut help): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         if self.fabric {

@@ -1,7 +1,7 @@
-//! Manifests: what logs are logs of.
+//! Manifests: TOML files that describe logs.
 //!
-//! [`read`] takes the text apart and says where something in it is wrong; [`load`] finds the logs and the fabrics, and
-//! holds what the manifest says against what the logs say of themselves.
+//! [`read`] parses a manifest and reports faults with their source location. [`load`] also loads the logs and
+//! fabrics, and checks the manifest against the logs' own headers.
 
 mod assumptions;
 mod contradictions;
@@ -25,26 +25,26 @@ pub use entry::{Entry, Located};
 pub use load::{Loaded, load, measure};
 pub use read::read;
 
-/// One table of a log, and what it is a log of.
+/// One table of a log with its fabric and configuration.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// Where the manifest speaks of it; for a log without a manifest, the log.
+    /// Source location of the manifest entry; without a manifest, that of the log.
     pub place: Place,
-    /// The log.
+    /// Path of the log.
     pub file: PathBuf,
-    /// The log as the manifest or the command line names it.
+    /// Name of the log, as given in the manifest or on the command line.
     pub name: String,
-    /// The fabric as it was asked for.
+    /// Request that loads the fabric.
     pub request: FabricRequest,
-    /// The fabric: the hosts and GPUs that were measured.
+    /// Fabric of the hosts and GPUs that were measured.
     pub fabric: Arc<Fabric>,
-    /// What ran.
+    /// Configuration that was measured.
     pub configuration: Configuration,
-    /// What it is for.
+    /// Use of the measurement: fit or check.
     pub role: Role,
-    /// What is kept as it stands.
+    /// Free text.
     pub notes: Notes,
-    /// Assumptions and remarks.
+    /// Assumptions and remarks about the log.
     pub context: LogContext,
     /// The rows, in the order of the log.
     pub rows: Vec<Row>,
@@ -53,7 +53,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// How many ranks took part: one on each GPU.
+    /// Number of ranks: one per GPU.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.configuration.nodes * self.configuration.gpus
@@ -66,67 +66,67 @@ impl Measurement {
     }
 }
 
-/// What ran: all that a time depends on besides fabric and size.
+/// Configuration of a run: all that its time depends on other than fabric and message size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// Hosts.
+    /// Number of hosts.
     pub nodes: u32,
-    /// GPUs of each.
+    /// GPUs per host.
     pub gpus: u32,
     /// The collective.
     pub collective: Collective,
-    /// The algorithm that was forced; `None`: the library chose.
+    /// Algorithm that was forced; `None`: the library's choice.
     pub algorithm: Option<Algorithm>,
-    /// The protocol that was forced; `None`: the library chose.
+    /// Protocol that was forced; `None`: the library's choice.
     pub protocol: Option<Protocol>,
-    /// Channels that were forced; `None`: the library chose.
+    /// Number of channels that was forced; `None`: the library's choice.
     pub channels: Option<u16>,
-    /// The library; `None`: NCCL, of the profile nearest to the fabric.
+    /// Library; `None`: the NCCL version of the profile nearest to the fabric.
     pub library: Option<Library>,
-    /// Whether switches may reduce and multicast.
+    /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
-    /// How buffers are registered with the library.
+    /// Registration of buffers with the library.
     pub registered: Registered,
-    /// How calls were launched.
+    /// Launch mode: CUDA graph or one launch per call.
     pub launch: Launch,
-    /// Who launched them.
+    /// Process layout: one process per GPU or one for all GPUs of a host.
     pub processes: Processes,
-    /// The element type where rows do not say.
+    /// Element type of rows that do not name one.
     pub dtype: DataType,
-    /// Settings of the library, in the order given.
+    /// Environment variables of the library, in the order given.
     pub env: Vec<(String, String)>,
 }
 
-/// How buffers are registered with a library.
+/// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Registered {
-    /// Not at all.
+    /// Not registered.
     #[default]
     Plain,
-    /// As symmetric windows (nccl-tests `-R 2`).
+    /// Registered as symmetric windows (nccl-tests `-R 2`).
     Symmetric,
 }
 
-/// What a measurement is for.
+/// Use of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// To fit profiles to.
+    /// Profiles are fitted to it.
     #[default]
     Fit,
-    /// To check them with; fitting never looks at it.
+    /// Profiles are checked against it; fitting never uses it.
     Check,
 }
 
-/// Free text, kept as it stands.
+/// Free text, stored verbatim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// The machines.
+    /// Machines that were measured.
     pub hardware: Option<String>,
-    /// Where the figures come from.
+    /// Origin of the figures.
     pub source: Option<String>,
-    /// Versions and flags.
+    /// Software versions and flags.
     pub software: Option<String>,
-    /// Anything else.
+    /// Other remarks.
     pub note: Option<String>,
 }
 
@@ -135,13 +135,13 @@ const ROLES: [(Role, &str); 2] = [(Role::Fit, "fit"), (Role::Check, "check")];
 const LAUNCHES: [(Launch, &str); 2] = [(Launch::Graph, "graph"), (Launch::Stream, "stream")];
 const PROCESSES: [(Processes, &str); 2] = [(Processes::PerGpu, "per_gpu"), (Processes::Single, "single")];
 
-/// As manifests write it.
+/// The name as written in manifests.
 #[must_use]
 pub fn launch_name(launch: Launch) -> &'static str {
     LAUNCHES.iter().find(|row| row.0 == launch).map_or("", |row| row.1)
 }
 
-/// As manifests write it.
+/// The name as written in manifests.
 #[must_use]
 pub fn processes_name(processes: Processes) -> &'static str {
     PROCESSES.iter().find(|row| row.0 == processes).map_or("", |row| row.1)

@@ -1,4 +1,4 @@
-//! From the text of a manifest to its entries.
+//! Parses the text of a manifest into entries.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -41,14 +41,14 @@ const KEYS: [&str; 22] = [
     "note",
 ];
 
-/// The most channels that are believed.
+/// Largest number of channels accepted.
 const MOST_CHANNELS: i64 = 1024;
 
-/// Reads a manifest; `source` names it in errors.
+/// Parses a manifest; `source` names it in errors.
 ///
 /// # Errors
-/// [`MeasuredError::Invalid`] with line and column: what is no TOML, unknown keys (with those that look alike), values
-/// that cannot be, and a manifest without a measurement.
+/// [`MeasuredError::Invalid`] with line and column, for invalid TOML, unknown keys (with similar ones), invalid
+/// values, and manifests without a measurement.
 pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).indexed(&lines);
@@ -88,7 +88,7 @@ struct Reader<'a> {
     place: Place,
 }
 
-/// A key, its value, and where that stands.
+/// A key, its value and the source location of the value.
 struct Field<'a> {
     key: &'a str,
     value: &'a DeValue<'a>,
@@ -181,7 +181,7 @@ impl Field<'_> {
         found.ok_or_else(|| unknown(self.origin.place(self.bytes.clone()), self.key, text, &names))
     }
 
-    /// `A=1 B=2`.
+    /// Parses settings of the form `A=1 B=2`.
     fn settings(&self) -> Result<Vec<(String, String)>, MeasuredError> {
         let setting = |word: &str| match word.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -192,13 +192,13 @@ impl Field<'_> {
         self.text()?.split_whitespace().map(setting).collect()
     }
 
-    /// The keys of `[cluster] network`, which the command line has in one text.
+    /// Parses a network; the keys are those of `[cluster] network`, which the command line joins in one text.
     fn network(&self) -> Result<NetworkSpec, MeasuredError> {
         let DeValue::Table(table) = self.value else {
             return Err(self.wrong("expected a table, as in `network = { kind = \"rail\", nic = \"400 Gb/s\" }`"));
         };
         let Some(kind) = table.get("kind") else { return Err(self.wrong("needs `kind`")) };
-        // Key by key, so that an error has its own place.
+        // Parses key by key, so that an error has the location of its own key.
         let mut text = String::new();
         let mut spec = NetworkSpec::default();
         for (name, value) in std::iter::once(("kind", kind))
@@ -216,7 +216,7 @@ impl Field<'_> {
         Ok(spec)
     }
 
-    /// A value as the command line would have it.
+    /// Returns a value in the form used on the command line.
     fn bare(&self) -> Result<String, MeasuredError> {
         let number = |value: &DeValue<'_>| match value {
             DeValue::Integer(number) => {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_fault_and_its_location() {
         for (line, place, expected) in [
             ("nods = 1", "m.toml:6:1", "unknown key `nods`"),
             ("collective = \"all_redcue\"", "m.toml:6:14", "did you mean all_reduce?"),

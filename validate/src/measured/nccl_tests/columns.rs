@@ -1,7 +1,8 @@
-//! The columns of a table, as its head line names them, and rows by them.
+//! Columns of a table, as named by its header line, and the parsing of rows.
 //!
-//! Widths are no help: figures lose decimals as they grow, and columns come and go with versions and flags. A row is split
-//! at blanks; what it has beside its measured columns (reduction, root) is known by the head line and by how many are left.
+//! Columns cannot be found by their width: figures lose decimals as they grow, and columns vary with version and
+//! flags. A row is split at blanks. Its optional columns (reduction, root) are determined from the header line and
+//! from the number of fields left.
 
 use fabricast_topologies::Picos;
 
@@ -9,7 +10,7 @@ use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Row, Spread, Timing};
 use super::super::{Reason, number};
 
-/// The columns of one side: out of place or in place.
+/// Columns of one side: out of place or in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Side {
     columns: Vec<Measured>,
@@ -31,30 +32,30 @@ enum Measured {
 /// The columns of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
-    /// Whether the head names a reduction.
+    /// True if the header line names a reduction.
     reduction: bool,
-    /// Whether it names a root.
+    /// True if the header line names a root.
     root: bool,
     sides: Vec<Side>,
-    /// Words at the end that say when (`-S`).
+    /// Number of words of the timestamp at the end of a row (`-S`).
     stamp: usize,
 }
 
-/// A row as far as it is there.
+/// Result of parsing the text of a row.
 pub(super) enum Parsed {
-    /// It can be used.
+    /// A usable row.
     Row(Row),
-    /// It is there, and cannot be used.
+    /// A complete row that cannot be used.
     Rejected(Reason),
-    /// More of it may follow.
+    /// An incomplete row: more of it may follow on the next line.
     Short,
 }
 
 impl Columns {
-    /// By a head line without its `#`; none where the line is no head.
+    /// Parses a header line without its `#`; `None` if the line is not a header line.
     pub fn of_head(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
-        // nccl-tests 1 and 2; the first had other names.
+        // nccl-tests 2 and 1; version 1 used other names.
         if !matches!((words.next()?, words.next()?, words.next()?), ("size" | "bytes", "count" | "N", "type")) {
             return None;
         }
@@ -92,17 +93,17 @@ impl Columns {
         (alike && matches!(found.sides.len(), 1 | 2)).then_some(found)
     }
 
-    /// How many columns a row has where nothing is left out.
+    /// Number of columns of a row without omitted ones.
     fn all(&self) -> usize {
         let measured: usize = self.sides.iter().map(|side| side.columns.len()).sum();
         3 + usize::from(self.reduction) + usize::from(self.root) + measured + self.stamp
     }
 
-    /// A row of this text.
+    /// Parses a row.
     pub fn row(&self, text: &str, line: u32) -> Parsed {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };
-        // Old versions name a reduction in the head and leave it blank where nothing is reduced, or the other way round.
+        // Old versions name a reduction in the header line and leave it blank if nothing is reduced, or vice versa.
         let (op, rest) = match rest {
             [word, rest @ ..] if word.starts_with(|c: char| c.is_ascii_alphabetic()) && *word != "N/A" => {
                 (Some(*word), rest)
@@ -111,9 +112,9 @@ impl Columns {
         };
         let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
         let both = side * self.sides.len();
-        // A replayed trace has blanks in place of what was not measured; a row torn there has nothing.
+        // A replayed trace has blanks instead of unmeasured values; a torn row ends there.
         let least = if self.sides.len() == 2 && is_padded(text) { side } else { both };
-        // A root that the head names is blank together with the reduction.
+        // If the reduction is blank, the root is blank too.
         let rootless = !(self.root && op.is_some());
         let (root, rest) = match rest.len().checked_sub(self.stamp) {
             Some(left) if left == least && rootless => (None, rest),
@@ -142,7 +143,7 @@ impl Columns {
         let evidence = Evidence {
             factor: None,
             reduces: self.reduction.then(|| op.is_some_and(|op| op != "none")),
-            // The column is there, or blank together with the reduction.
+            // The root is blank if the reduction is blank.
             rooted: self.root.then(|| root.is_some_and(|root| root.starts_with(|c: char| c.is_ascii_digit()))),
         };
         let root = root.map(|text| {
@@ -167,7 +168,7 @@ impl Columns {
         let mut sides = measured.chunks_exact(columns.len().max(1)).map(|fields| timing(columns, fields));
         match (sides.next(), sides.next()) {
             (Some(out_of_place), Some(in_place)) => (row.out_of_place, row.in_place) = (out_of_place?, in_place?),
-            // One side of two: only in place was measured.
+            // One of two sides: only in-place calls were measured.
             (Some(in_place), None) if self.sides.len() == 2 => row.in_place = in_place?,
             (Some(out_of_place), None) => row.out_of_place = out_of_place?,
             (None, _) => {}
@@ -178,13 +179,13 @@ impl Columns {
     }
 }
 
-/// Whether a text has a gap wider than columns leave: the widest column has 12 characters.
+/// Returns true if a text has a gap wider than any between columns; the widest column has 12 characters.
 fn is_padded(text: &str) -> bool {
     const GAP: &str = "                        ";
     text.trim().contains(GAP)
 }
 
-/// What a side says; none where it was not measured.
+/// Parses the time of one side; `None` if it was not measured.
 fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reason> {
     const UNMEASURED: &str = "N/A";
     let mut timing = Timing { time: Picos::ZERO, spread: None, clock: Clock::Collective };
@@ -217,16 +218,17 @@ fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reaso
     Ok(Some(timing))
 }
 
-/// busbw ÷ algbw of a side, as far as its digits tell.
+/// busbw ÷ algbw of one side, within the precision of its digits.
 fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
     let mut bandwidths =
         columns.iter().zip(fields).filter(|(column, _)| **column == Measured::Bandwidth).map(|(_, field)| field);
     Factor::of(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
 }
 
-/// `#wrong` counts wrong elements; the older `error` is the largest difference, which rounding explains where it is small.
+/// Checks the correctness column. `#wrong` counts wrong elements; the older `error` is the largest difference, which
+/// is acceptable if rounding explains it.
 fn wrong(field: &str) -> Result<(), Reason> {
-    /// nccl-tests' own limit for 16-bit floats (`deltaMaxValue` before 2.12), its widest.
+    /// Limit of nccl-tests for 16-bit floats, its widest (`deltaMaxValue` before 2.12).
     const ROUNDING: f64 = 1e-2;
     let count = number::figure("#wrong", field)?;
     if count.abs() <= ROUNDING { Ok(()) } else { Err(Reason::WrongResults(count.abs().ceil() as u64)) }
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_flags() {
+    fn rows_of_all_versions_and_flags_are_parsed() {
         let new = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
         let old = "size count type redop time algbw busbw error time algbw busbw error";
         let older = "size count type time algbw busbw error time algbw busbw error";
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used() {
+    fn unusable_rows_are_rejected_with_a_reason() {
         let new = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
         for (line, expected) in [
             ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00", "short"),

@@ -1,23 +1,23 @@
-//! The lines that begin with `#` before a table: version, program, flags, devices.
+//! Lines with `#` before a table: version, program, flags, devices.
 
 use super::super::Library;
 use super::super::table::{Counting, Device, Header};
 use super::{collective_of, launch_of, processes_of};
 
-/// What a line of the header is.
+/// Kind of a header line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It begins the header of a run.
+    /// Begins the header of a run.
     Starts,
-    /// It belongs to the header.
+    /// Continues the header.
     Continues,
-    /// It closes a table.
+    /// Ends a table.
     Closes,
-    /// Nothing that matters.
+    /// Not relevant.
     Other,
 }
 
-/// Takes what a line (without its `#`) says into the header.
+/// Adds the facts of a line (without its `#`) to the header.
 pub(super) fn take(header: &mut Header, line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
@@ -37,9 +37,9 @@ pub(super) fn take(header: &mut Header, line: &str) -> Line {
             header.threads = threads.parse().ok();
             header.gpus_per_thread = gpus.parse().ok();
             header.processes = header.gpus_per_thread.map(processes_of);
-            // Versions that cannot launch from graphs have no such word.
+            // Versions without graph support do not print this word.
             header.launch = Some(launch_of(number_after(rest, "graph:").unwrap_or(0)));
-            // "iters:" also ends "warmup iters:" and "agg iters:", which have a word before it.
+            // "iters:" also ends "warmup iters:" and "agg iters:", which have another word before it.
             header.iterations = rest
                 .windows(3)
                 .find(|words| words[1] == "iters:" && !matches!(words[0], "warmup" | "agg"))
@@ -56,7 +56,7 @@ pub(super) fn take(header: &mut Header, line: &str) -> Line {
     }
 }
 
-/// Returns true for lines (without their `#`) that nccl-tests writes, other than head lines.
+/// Returns true for lines (without their `#`) that nccl-tests writes, other than the header line of a table.
 pub(super) fn is_known(line: &str) -> bool {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
@@ -71,8 +71,8 @@ fn number_after(words: &[&str], name: &str) -> Option<u64> {
     words.get(at + 1)?.parse().ok()
 }
 
-/// `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`; older versions have no group. Names of hosts may
-/// have blanks.
+/// Parses a device line, such as `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`. Older versions
+/// print no group. Host names may contain blanks.
 fn device(words: &[&str]) -> Option<Device> {
     let on = words.iter().position(|word| *word == "on")?;
     let host_ends = words
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_what_it_is() {
+    fn headers_name_version_program_and_devices() {
         let header = header(&[
             " nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
             " Collective test starting: ./build/all_gather_perf_mpi",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_hosts_may_have_blanks() {
+    fn host_names_may_contain_blanks() {
         for (name, host) in [("NODE A", "NODE A"), ("my  device 3", "my device 3"), ("on", "on")] {
             let line = format!("  Rank  3 Group  0 Pid 5 on {name} device  1 [0000:23:00] NVIDIA H100 80GB HBM3");
             let header = header(&[&line]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn old_headers_say_less() {
+    fn old_headers_lack_version_and_graphs() {
         let header = header(&[
             " nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 ",
             "   Rank  7 Pid  1 on dgx device  7 [0xbd] Tesla V100",

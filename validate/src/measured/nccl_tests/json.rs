@@ -1,4 +1,4 @@
-//! What nccl-tests writes with `-J` (versions 1 to 3 of its form, which differ in keys that are not read here).
+//! JSON output of nccl-tests (`-J`). Versions 1 to 3 of the format differ only in keys that are not read here.
 
 use fabricast_topologies::{Picos, Place};
 use serde::Deserialize;
@@ -44,7 +44,7 @@ struct DeviceEntry {
     device_info: String,
 }
 
-/// A row; figures may be texts (`"nan"`), so they are looked at one by one.
+/// A row. Figures may be strings (`"nan"`), so each is converted separately.
 #[derive(Deserialize)]
 struct Entry {
     size: u64,
@@ -74,7 +74,7 @@ struct Calls {
     p99_us: f64,
 }
 
-/// Reads the one table of a file.
+/// Reads the only table of a file.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let document: Document<'_> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
@@ -95,13 +95,13 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     Ok(vec![table])
 }
 
-/// The message of an error without the place at its end.
+/// Message of an error without the location at its end.
 pub(in crate::measured) fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
-/// Lines of places that come one after the other.
+/// Line numbers of values that are visited in the order of the text.
 pub(in crate::measured) struct Lines<'a> {
     text: &'a str,
     at: usize,
@@ -109,14 +109,14 @@ pub(in crate::measured) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Before the first.
+    /// Creates a counter at the start of the text.
     pub(in crate::measured) fn of_text(text: &'a str) -> Self {
         Self { text, at: 0, line: 1 }
     }
 
-    /// The line on which a value begins.
+    /// Returns the line on which a value begins.
     pub(in crate::measured) fn of(&mut self, raw: &RawValue) -> u32 {
-        // The raw value is a part of the text.
+        // The raw value is a slice of the text.
         let start = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let between = self.text.as_bytes().get(self.at..start).unwrap_or_default();
         self.line += between.iter().filter(|&&byte| byte == b'\n').count() as u32;
@@ -155,7 +155,7 @@ fn header(document: &Document<'_>) -> Header {
 }
 
 fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
-    // Cut off while it was written: nccl-tests closes what is open.
+    // The file was cut off while being written: nccl-tests closes open brackets.
     let entry: Entry = serde_json::from_str(raw.get()).map_err(|_| Reason::CutOff)?;
     let dtype = entry.r#type.parse().map_err(|_| Reason::UnknownType(entry.r#type.clone()))?;
     let root = match &entry.root {

@@ -1,4 +1,4 @@
-//! nccl-tests' JSON, as its `util.cu` writes it: everything on one line, unless a tool laid it out.
+//! JSON output of nccl-tests, as its `util.cu` writes it: on one line, unless another tool reformatted it.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
@@ -40,7 +40,7 @@ fn rows_and_header() {
 }
 
 #[test]
-fn what_is_no_such_json_is_named() {
+fn invalid_json_is_reported() {
     for (text, expected) in [
         ("{\"results\": [", "log:1:13: not the JSON of nccl-tests: EOF"),
         ("{\n\"a\": 1}", "log:2:7: not the JSON of nccl-tests: missing field `results`"),

@@ -1,10 +1,10 @@
-//! NCCL's own messages, which go to the same output as the rows.
+//! NCCL's own messages, which share standard output with the rows.
 
 use super::super::LibraryName;
 use super::super::table::P2pChannels;
 
-/// The part of a line before the message of NCCL that may begin anywhere in it: the two share standard output, and a row is
-/// printed in pieces.
+/// Returns the part of a line before an NCCL message. A message may begin anywhere in a line, because nccl-tests
+/// prints a row in pieces.
 pub(super) fn own_part(line: &str) -> &str {
     match message_start(line) {
         Some(start) => line.get(..start).unwrap_or_default(),
@@ -12,7 +12,7 @@ pub(super) fn own_part(line: &str) -> &str {
     }
 }
 
-/// Fact about the library in one of its messages.
+/// Fact about the library from one of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice<'a> {
     /// `NCCL version 2.19.3+cuda12.2`: library and version.
@@ -47,11 +47,11 @@ fn version(rest: &str) -> Option<&str> {
     version.starts_with(|c: char| c.is_ascii_digit()).then_some(version)
 }
 
-/// Where a message of NCCL begins: `host:pid:tid [device] NCCL INFO …`, with a time before it in newer versions.
+/// Start of an NCCL message: `host:pid:tid [device] NCCL INFO …`, preceded by a time in newer versions.
 fn message_start(line: &str) -> Option<usize> {
     const KINDS: [&str; 5] = ["NCCL INFO", "NCCL WARN", "NCCL TRACE", "NCCL CALL", "NCCL version"];
     let mut start = KINDS.iter().filter_map(|kind| line.find(kind)).min()?;
-    // Backwards over what introduces it, as long as it has that form.
+    // Goes backwards over the words before the message while they have the form of its prefix.
     let introduces = |word: &str| {
         let device = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
         let process =
@@ -74,12 +74,12 @@ fn message_start(line: &str) -> Option<usize> {
     }
 }
 
-/// Whether a word begins as hosts and times in brackets do.
+/// Returns true if a word begins like a host name or a time in brackets.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '[')
 }
 
-/// How much of a word is a figure of a row: rows are printed without a blank at the end of their pieces.
+/// Length of the row figure at the start of a word: nccl-tests prints pieces of rows without a trailing blank.
 fn figure_length(word: &str) -> usize {
     if word.starts_with("N/A") {
         return 3;

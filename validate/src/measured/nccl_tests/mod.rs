@@ -1,4 +1,4 @@
-//! The logs of nccl-tests, as text and as JSON.
+//! Logs of nccl-tests, as text and as JSON.
 
 pub(super) mod json;
 pub(super) mod rccl_json;
@@ -23,24 +23,24 @@ use super::table::{Clock, Header, Table};
 use super::{Library, LibraryName, Reason, size_rule};
 use fabricast_topologies::gpus::name::is_of_amd;
 
-/// The collective that a program of nccl-tests measures, by its name with or without folder.
+/// Collective that an nccl-tests program measures, from its name or path.
 fn collective_of(program: &str) -> Option<Collective> {
     let name = program.rsplit('/').next().unwrap_or(program);
     name.strip_suffix("_mpi").unwrap_or(name).parse().ok()
 }
 
-/// How calls are launched where so many launches are captured in a graph (`-G`).
+/// Launch mode, from the number of launches captured in a graph (`-G`).
 fn launch_of(graph: u64) -> Launch {
     if graph == 0 { Launch::Stream } else { Launch::Graph }
 }
 
-/// Who drives the GPUs, by how many one thread does.
+/// Process layout, from the number of GPUs per thread.
 fn processes_of(gpus_per_thread: u32) -> Processes {
     if gpus_per_thread > 1 { Processes::Single } else { Processes::PerGpu }
 }
 
-/// Ranks of the communicator, by the devices listed: those of the first group where the ranks are split; where the list
-/// of a process is cut, its threads and their GPUs tell how many it stands for.
+/// Number of ranks of the communicator, from the listed devices. If the ranks are split, that of the first group. If
+/// the list of a process is truncated, its threads and GPUs per thread give its number of ranks.
 fn ranks_of(header: &Header) -> Option<u32> {
     let groups = header.devices.iter().any(|device| device.group > 0);
     if groups {
@@ -54,11 +54,11 @@ fn ranks_of(header: &Header) -> Option<u32> {
     }
 }
 
-/// Rejects the rows of a finished table that its own header contradicts. The collective and the ranks that the header does
-/// not name are taken from the columns first, where these fit one only.
+/// Infers a missing collective and number of ranks, then rejects the rows of a finished table that contradict its
+/// header.
 fn check(table: &mut Table) {
     table.infer(None, None);
-    // RCCL's tests are NCCL's, and say so in places.
+    // rccl-tests is a fork of nccl-tests and does not always identify itself.
     if table.header.devices.iter().any(|device| is_of_amd(&device.model)) {
         let header = &mut table.header;
         let version = header.library.take().filter(|library| library.name == LibraryName::Rccl);

@@ -1,11 +1,11 @@
-//! Text that launchers, containers, log collectors and people put before each line of a log.
+//! Prefixes that launchers, containers, log collectors and people put before each line of a log.
 //!
-//! No list of such programs: a line is searched for a part that only nccl-tests writes (a header line behind its `#`, or a
-//! row's size, count and element type), and all that stands before it is the prefix. Lines without such a part (pieces of
-//! torn rows) lose what looks like a prefix that other lines have: their *shape* is the same, with any digits for digits.
+//! There is no list of such programs. A line is searched for a part that only nccl-tests writes: a header line behind
+//! its `#`, or a row's size, count and element type. Everything before it is the prefix. Lines without such a part
+//! (pieces of torn rows) lose a prefix of a *shape* that other lines have: the prefix with any digits for its digits.
 //!
-//! A prefix without its times is a *label*: the rank, the pod, the process. Where lines with several labels
-//! each hold a whole table, each label is a stream of its own; otherwise the label counts lines or time, and all lines are
+//! A prefix without its times is a *label*: a rank, a pod or a process. If lines with several labels each hold a
+//! whole table, each label is a separate stream. Otherwise the labels only count lines or time, and all lines form
 //! one stream.
 
 use std::borrow::Cow;
@@ -17,22 +17,22 @@ use super::columns::Columns;
 use super::messages::Notice;
 use super::{head, messages};
 
-/// Most shapes of prefixes of one log that are looked for in its other lines.
+/// Largest number of prefix shapes of one log that are matched against its other lines.
 const MOST_SHAPES: usize = 16;
 
-/// Most `#` of a line that are tried as the beginning of a header line.
+/// Largest number of `#` in a line that are tried as the start of a header line.
 const MOST_MARKS: usize = 8;
 
 /// A line without its prefix.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
-    /// The line in the log, from 1.
+    /// Line number in the log, from 1.
     pub number: u32,
-    /// Without prefix and without messages of NCCL.
+    /// Text without prefix and NCCL messages.
     pub own: Cow<'a, str>,
-    /// Fact about the library in a message of NCCL or RCCL.
+    /// Fact about the library from a message of NCCL or RCCL.
     pub notice: Option<Notice<'a>>,
-    /// The stream that it belongs to; `None`: to none with a table.
+    /// Stream of the line; `None` if no stream with a table contains it.
     pub stream: Option<usize>,
 }
 
@@ -40,22 +40,22 @@ pub(super) struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Lines<'a> {
     pub lines: Vec<Line<'a>>,
-    /// Streams among them.
+    /// Number of streams.
     pub streams: usize,
 }
 
-/// The part of a line that only nccl-tests writes.
+/// Part of a line that only nccl-tests writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A line of the header, or what closes a table.
+    /// A header line, or a line that ends a table.
     Header,
-    /// The head line of a table.
+    /// The header line of a table.
     Head,
     /// Size, count and element type.
     Row,
 }
 
-/// A line as far as it is read.
+/// A line with the recognized parts.
 struct Read<'a> {
     number: u32,
     text: Cow<'a, str>,
@@ -63,7 +63,7 @@ struct Read<'a> {
     found: Option<(usize, Part)>,
 }
 
-/// Splits a log into lines without their prefixes.
+/// Splits a log into lines without prefixes.
 pub(super) fn strip(text: &str) -> Lines<'_> {
     let read: Vec<Read<'_>> = (1..).zip(text.lines()).map(|(number, line)| read(number, line)).collect();
     let mut labels = Labels::default();
@@ -72,12 +72,12 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
         let Some((start, part)) = line.found else { continue };
         let prefix = line.text.get(..start).unwrap_or_default();
         labels.add(prefix, part);
-        // (Rows may be glued to anything.)
+        // Rows do not define shapes: the text before a row may be anything.
         if part != Part::Row && shapes.len() < MOST_SHAPES {
             shapes.insert(shape(prefix));
         }
     }
-    // The longest first: a shape may be the beginning of another.
+    // Longest first: a shape may be the beginning of another.
     let mut shapes: Vec<String> = shapes.into_iter().collect();
     shapes.sort_by_key(|shape| std::cmp::Reverse(shape.len()));
     let streams = labels.streams();
@@ -89,7 +89,7 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
             (Some(known), Some(start)) => known.get(&label(line.text.get(..start).unwrap_or_default())).copied(),
             (Some(_), None) => None,
         };
-        // Without the prefix of the others a line is none of nccl-tests'.
+        // A line without the prefix of the other lines is not from nccl-tests.
         let own = match start {
             None if !shapes.is_empty() => Cow::Borrowed(""),
             start => without(line.text, start.unwrap_or(0)),
@@ -109,7 +109,7 @@ fn read(number: u32, line: &str) -> Read<'_> {
     Read { number, text, notice, found }
 }
 
-/// A line from a byte on. What stands in quotes, as in JSON and YAML, ends with them.
+/// Returns a line from a byte on. A quoted text, as in JSON and YAML, ends at its quote.
 fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
     let quoted = text.get(..start).unwrap_or_default().trim_end().ends_with('"');
     let cut = |text: &str| -> usize {
@@ -118,7 +118,7 @@ fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
             return text.len();
         }
         let mut rest = rest.split('"').next().unwrap_or_default();
-        // The end of the line, escaped.
+        // Escaped line breaks.
         while let Some(shorter) = rest.strip_suffix("\\n").or_else(|| rest.strip_suffix("\\r")) {
             rest = shorter;
         }
@@ -130,7 +130,7 @@ fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
     }
 }
 
-/// Without the escape sequences that colour a terminal.
+/// Removes the escape sequences that colour terminal output.
 fn without_escapes(line: &str) -> Cow<'_, str> {
     if !line.contains('\u{1b}') {
         return Cow::Borrowed(line);
@@ -151,7 +151,7 @@ fn without_escapes(line: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Where the part of a line begins that only nccl-tests writes.
+/// Finds the part of a line that only nccl-tests writes, with its start.
 fn find(text: &str) -> Option<(usize, Part)> {
     let headers = text.match_indices('#').take(MOST_MARKS).find_map(|(at, _)| {
         let comment = text.get(at + 1..)?;
@@ -163,7 +163,7 @@ fn find(text: &str) -> Option<(usize, Part)> {
     headers.or_else(|| Some((row_start(text)?, Part::Row)))
 }
 
-/// Where size, count and element type of a row begin.
+/// Start of a row's size, count and element type.
 fn row_start(text: &str) -> Option<usize> {
     let mut words = words(text);
     let (mut size, mut count) = (words.next()?, words.next()?);
@@ -174,7 +174,7 @@ fn row_start(text: &str) -> Option<usize> {
         {
             let digits = size.1.len() - size.1.trim_end_matches(|c: char| c.is_ascii_digit()).len();
             let before = size.1.get(..size.1.len() - digits).unwrap_or_default();
-            // A wide size leaves no blank between it and a prefix.
+            // A wide size leaves no blank after a prefix.
             let ends = before.is_empty() || before.ends_with([':', '|', '>', ']', ')', '}', '"']);
             if digits > 0 && ends {
                 return Some(size.0 + before.len());
@@ -185,9 +185,9 @@ fn row_start(text: &str) -> Option<usize> {
     None
 }
 
-/// Words and where they begin.
+/// Words of a text with their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // Words are parts of the text.
+    // Words are slices of the text.
     text.split_whitespace().map(|word| ((word.as_ptr() as usize).saturating_sub(text.as_ptr() as usize), word))
 }
 
@@ -195,8 +195,8 @@ fn is_count(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A prefix with `0` for each run of digits and one blank for each gap; without the blanks at its end, where rows begin with
-/// some.
+/// Shape of a prefix: `0` for each run of digits and one blank for each gap. Trailing blanks are dropped, because
+/// rows may begin with blanks.
 fn shape(prefix: &str) -> String {
     let mut shape = String::new();
     let mut last = ' ';
@@ -216,7 +216,7 @@ fn shape(prefix: &str) -> String {
     shape
 }
 
-/// Length of the prefix of a shape that a text begins with.
+/// Length of the prefix of a given shape at the start of a text.
 fn match_shape(text: &str, shape: &str) -> Option<usize> {
     let mut at = text.len() - text.trim_start().len();
     for c in shape.chars() {
@@ -233,7 +233,7 @@ fn match_shape(text: &str, shape: &str) -> Option<usize> {
     Some(at)
 }
 
-/// Label: a prefix without its times.
+/// Label of a prefix: the prefix without its times.
 fn label(prefix: &str) -> String {
     const NAMES: [&str; 19] = [
         "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mon", "tue", "wed", "thu",
@@ -241,7 +241,7 @@ fn label(prefix: &str) -> String {
     ];
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | ',' | '-' | '/' | '+');
     let mut label = String::new();
-    // Whether numbers are days or years: next to a month or a time of day.
+    // True if numbers are days or years, because a month or a time of day precedes them.
     let mut dated = false;
     let mut rest = prefix.trim();
     while let Some(first) = rest.chars().next() {
@@ -286,12 +286,12 @@ fn is_time(word: &str) -> bool {
     of_day || is_date || elapsed
 }
 
-/// The labels of lines that hold parts of tables.
+/// Labels of the lines that hold parts of tables.
 #[derive(Default)]
 struct Labels {
-    /// Of head lines, with the order in which they come.
+    /// Labels of header lines, with their order of appearance.
     heads: BTreeMap<String, usize>,
-    /// Set once a row has a label that no head line before it has.
+    /// True if a row has a label that no header line before it has.
     strays: bool,
 }
 
@@ -307,7 +307,7 @@ impl Labels {
         }
     }
 
-    /// The streams by label; `None` where labels tell none apart.
+    /// Streams by label; `None` if the labels do not distinguish streams.
     fn streams(&self) -> Option<BTreeMap<String, usize>> {
         (self.heads.len() > 1 && !self.strays).then(|| self.heads.clone())
     }

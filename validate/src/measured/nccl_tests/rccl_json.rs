@@ -1,4 +1,4 @@
-//! The output of rccl-tests with `-Z json`: a list of rows that name collective, ranks and hosts, one for each side.
+//! Output of rccl-tests with `-Z json`: a list of rows, one per side, each with its collective, ranks and hosts.
 
 use fabricast_topologies::Place;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ struct Entry {
     wrong: Option<Value>,
 }
 
-/// Reads the tables of a file: rows that follow each other and are of one collective, ranks and hosts.
+/// Reads the tables of a file: consecutive rows with the same collective, ranks and hosts form a table.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let raws: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
@@ -56,7 +56,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         let Some(table) = tables.last_mut() else { continue };
         let key = (entry.num_cycle, entry.size);
         match row(&entry, line) {
-            // Both sides of one size follow each other.
+            // Both sides of one size are consecutive.
             Ok(row) => match (table.rows.last_mut().filter(|_| before == Some(key)), row.in_place) {
                 (Some(last), Some(in_place)) if last.in_place.is_none() => last.in_place = Some(in_place),
                 (Some(last), None) if last.out_of_place.is_none() => last.out_of_place = row.out_of_place,

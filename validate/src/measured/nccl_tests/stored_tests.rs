@@ -1,4 +1,5 @@
-//! Logs as users store and paste them: prefixes, blanks in names, processes without MPI, tables without a header.
+//! Logs as users store and paste them: prefixes, blanks in host names, processes without MPI, tables without a
+//! header.
 
 use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::Collective;
@@ -22,7 +23,7 @@ fn one(text: &str) -> Table {
     tables.remove(0)
 }
 
-/// Header and rows, without the lines that they stand in.
+/// Header and rows without their line numbers.
 fn content(table: &Table) -> String {
     let rows: Vec<_> = table.rows.iter().map(|row| crate::measured::Row { line: 0, ..row.clone() }).collect();
     format!("{:?} {rows:?} {}", table.header, table.rejected.len())
@@ -30,11 +31,11 @@ fn content(table: &Table) -> String {
 
 const PLAIN: &str = log!("host-name-with-space.txt");
 
-/// A launcher, what it writes before a line by its number, and what it writes after.
+/// Name of a launcher, the text before a line by its number, and the text after it.
 type Prefix = (&'static str, fn(u32) -> String, &'static str);
 
 #[test]
-fn launchers_prefixes_change_nothing() {
+fn launcher_prefixes_are_stripped() {
     let plain = content(&one(&PLAIN.replace("NODE A", "nodea").replace("NODE B", "nodeb")));
     for (name, text) in [
         ("compose", log!("prefix-compose.txt")),
@@ -53,12 +54,12 @@ fn launchers_prefixes_change_nothing() {
 }
 
 #[test]
-fn names_of_hosts_may_have_blanks() {
+fn host_names_may_contain_blanks() {
     let header = one(PLAIN).header;
     assert_eq!((header.hosts(), header.ranks), (Some(2), Some(16)));
 }
 
-/// A prefix that changes from line to line as its parts do.
+/// Adds a prefix that depends on the line number, and an end, to each line.
 fn prefixed(text: &str, prefix: impl Fn(u32) -> String, end: &str) -> String {
     (0..).zip(text.lines()).map(|(number, line)| format!("{}{line}{end}\n", prefix(number))).collect()
 }
@@ -91,7 +92,7 @@ fn prefixes_may_count_lines_and_time() {
 }
 
 #[test]
-fn torn_rows_behind_prefixes_are_put_together_or_named() {
+fn torn_rows_behind_prefixes_are_joined_or_rejected() {
     let torn = PLAIN.replace("  131.43  246.44", "\nnodea:12:34 [0] NCCL INFO comm 0x5\n  131.43  246.44");
     let whole = content(&one(PLAIN));
     assert_eq!(content(&one(&torn)), whole);
@@ -107,7 +108,7 @@ fn torn_rows_behind_prefixes_are_put_together_or_named() {
 }
 
 #[test]
-fn every_process_without_mpi_is_a_run_of_its_own() {
+fn processes_without_mpi_are_separate_runs() {
     let runs = tables(log!("no-mpi-107.txt"));
     assert_eq!(runs.len(), 2);
     for run in &runs {
@@ -117,7 +118,7 @@ fn every_process_without_mpi_is_a_run_of_its_own() {
     let runs = tables(log!("no-mpi-all-rank0.txt"));
     assert_eq!((runs.len(), runs[0].header.separate_runs, runs[0].header.ranks), (1, Some(4), Some(1)));
     assert_eq!((runs[0].header.collective, runs[0].rows.len()), (Some(Collective::AllToAll), 2));
-    // The same where a launcher labels the lines of each.
+    // Separate runs whose lines are labelled by a launcher.
     let process = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n\
         #  Rank  0 Group  0 Pid 7 on a device  0 [0000:1b:00] NVIDIA H100 80GB HBM3\n\
         #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n\
@@ -130,7 +131,7 @@ fn every_process_without_mpi_is_a_run_of_its_own() {
 }
 
 #[test]
-fn two_tables_of_a_log_stay_two() {
+fn consecutive_tables_are_not_merged() {
     let found = tables(log!("rtx6000d-2x8-two-tables.txt"));
     let named: Vec<_> =
         found.iter().map(|table| (table.header.collective, table.header.ranks, table.rows.len())).collect();
@@ -140,7 +141,7 @@ fn two_tables_of_a_log_stay_two() {
 }
 
 #[test]
-fn ranks_and_rows_of_logs_that_are_right_stay() {
+fn correct_logs_lose_no_ranks_or_rows() {
     for (text, ranks, hosts, rows) in [
         (log!("oke-a100-elided-ranks.txt"), Some(16), Some(2), 3),
         (log!("gh200-2x4-int8.txt"), Some(8), Some(2), 12),
@@ -194,7 +195,7 @@ fn rccl_tests_are_read() {
 }
 
 proptest! {
-    /// Whatever stands before the lines, the table is what it is without.
+    /// Any prefix that all lines share leaves the table unchanged.
     #[test]
     fn any_common_prefix_is_stripped(
         name in "[A-Za-z][A-Za-z0-9_./-]{0,12}", opens in "[\\[(<{]?", closes in "[\\])>}]?[:|>]?[ \t]{1,3}",

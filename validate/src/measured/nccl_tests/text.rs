@@ -1,8 +1,8 @@
-//! What nccl-tests prints, of any version and with any flags.
+//! Text output of nccl-tests, of any version and with any flags.
 //!
-//! Lines that begin with `#` are the header, the head of a table, or its end; others are rows where a table is open. NCCL's
-//! messages share standard output: what they cut in pieces is put together again. What stands before all lines is taken off
-//! first ([`prefix`]). Tables of processes that know nothing of each other are told apart ([`runs`]).
+//! Lines that begin with `#` are the header, the header line of a table, or its end; other lines are rows if a table
+//! is open. NCCL's messages share standard output, and rows that they split are joined again. Prefixes of launchers
+//! are removed first ([`prefix`]). Tables of separate runs are separated last ([`runs`]).
 
 use fabricast_topologies::Place;
 
@@ -48,18 +48,18 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 #[derive(Default)]
 struct Reader {
     header: Header,
-    /// Whether the header is that of a table that has ended.
+    /// State of the header: used once a table has begun under it.
     used: Use,
     tables: Vec<Table>,
-    /// The columns of the open table.
+    /// Columns of the open table.
     columns: Option<Columns>,
-    /// A row of which more may follow, and the line where it begins.
+    /// An incomplete row, and the line on which it begins.
     pending: Option<(String, u32)>,
-    /// The first row that stands in no table.
+    /// Line of the first row outside any table.
     headless: Option<u32>,
 }
 
-/// Whether a header has been used for a table.
+/// State of a header with respect to tables.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Use {
     #[default]
@@ -68,7 +68,7 @@ enum Use {
 }
 
 impl Reader {
-    /// Takes a fact about the library from a message of any process.
+    /// Adds a fact about the library from a message of any process.
     fn notice(&mut self, notice: Notice<'_>) {
         let library = |name, version: &str| Some(Library { name, version: version.to_owned() });
         match notice {
@@ -78,7 +78,7 @@ impl Reader {
             Notice::Rccl if self.header.library.as_ref().is_none_or(|known| known.name != LibraryName::Rccl) => {
                 self.header.library = library(LibraryName::Rccl, "");
             }
-            // NCCL may connect its channels after the head line is printed.
+            // NCCL may connect its channels after the header line is printed.
             Notice::Channels(channels) => {
                 self.header.p2p_channels = Some(channels);
                 if let Some(table) = self.tables.last_mut().filter(|_| self.columns.is_some()) {
@@ -131,7 +131,7 @@ impl Reader {
 
     fn row(&mut self, text: &str, number: u32) {
         let Some(columns) = &self.columns else {
-            // Rows, unlike what launchers print, begin with a size, a count and a type.
+            // A row begins with a size, a count and a type; launcher output does not.
             let mut words = text.split_whitespace();
             let counts = words.next().is_some_and(is_count) && words.next().is_some_and(is_count);
             if counts && words.count() >= 5 {
@@ -147,7 +147,7 @@ impl Reader {
                     self.pending = Some((joined, line));
                     return;
                 }
-                // The rest of a row does not begin as one.
+                // The text is a complete row, so it does not continue the pending one.
                 Parsed::Rejected(Reason::Columns { .. }) if is_whole(columns, text) => {
                     self.reject(line, Reason::CutOff);
                 }
@@ -159,7 +159,7 @@ impl Reader {
         }
         let Some(columns) = &self.columns else { return };
         if !text.split_whitespace().next().is_some_and(is_count) {
-            // Something else speaks, or this is the end of a row: rows begin with a size.
+            // Output of another program, or the end of a row: rows begin with a size.
             if is_rest(text) {
                 self.reject(number, Reason::CutOff);
             }
@@ -189,7 +189,7 @@ impl Reader {
         }
     }
 
-    /// No more of a row follows.
+    /// Ends the pending row: no more of it follows.
     fn end_row(&mut self) {
         if let Some((_, line)) = self.pending.take() {
             self.reject(line, Reason::CutOff);
@@ -201,14 +201,14 @@ fn is_count(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns true for lines of nothing but figures, two of them with decimals: the end of a row.
+/// Returns true if a line consists of figures only, at least two with decimals: the end of a row.
 fn is_rest(text: &str) -> bool {
     let is_figure = |word: &str| word == "N/A" || word.parse::<f64>().is_ok_and(f64::is_finite);
     let decimals = text.split_whitespace().filter(|word| word.contains('.')).count();
     decimals >= 2 && text.split_whitespace().all(is_figure)
 }
 
-/// Whether a line is a row by itself.
+/// Returns true if a line is a row by itself.
 fn is_whole(columns: &Columns, text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;

@@ -1,4 +1,4 @@
-//! Logs as they come: cut by NCCL's messages, several tables, torn ends.
+//! Logs in their raw form: rows split by NCCL's messages, several tables, truncated ends.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
@@ -32,7 +32,7 @@ fn lines(table: &Table) -> (Vec<u32>, Vec<u32>) {
 }
 
 #[test]
-fn a_log_says_all_of_it() {
+fn headers_and_rows_are_parsed() {
     let row = "           8             2     float     sum      -1     5.83    0.00    0.00    N/A     5.78    0.00    0.00    N/A\n";
     let table = one(&format!("{HEAD}{row}{FOOT}"));
     let header = &table.header;
@@ -46,7 +46,7 @@ fn a_log_says_all_of_it() {
 }
 
 #[test]
-fn messages_between_and_within_rows() {
+fn rows_split_by_messages_are_joined() {
     let body = "\
 h:1:2 [0] NCCL INFO one
   8  2  float  sum  -1h:1:2 [0] NCCL INFO AllReduce: opCount 0
@@ -61,7 +61,7 @@ h:1:2 [1] NCCL INFO AllReduce: opCount 0
 }
 
 #[test]
-fn torn_and_wrong_rows_are_named() {
+fn torn_and_wrong_rows_are_rejected_with_a_reason() {
     let body = "\
   8  2  float  sum  -1  5.83  0.00
   16  4  float  sum  -1  5.68  0.00  0.00  N/A  5.69  0.01  0.01  N/A
@@ -86,14 +86,14 @@ fn several_tables_have_their_own_headers() {
     assert_eq!((tables[0].rows.len(), tables[1].rows.len()), (1, 0));
     assert_eq!(tables[1].header.launch, Some(Launch::Stream));
     assert_eq!(tables[1].rejected[0].reason.to_string(), "the test `hypercube_perf` is none of the collectives");
-    // Two tables under one header, as for several reductions or with -m.
+    // Two tables under one header, as with several reductions or with -m.
     let (header, columns) = HEAD.split_at(HEAD.find("#       size").unwrap());
     let tables = read_log(&format!("{header}{columns}{row}{FOOT}{columns}{row}"), "log").unwrap();
     assert_eq!(tables.iter().map(|table| table.header.ranks).collect::<Vec<_>>(), [Some(2), Some(2)]);
 }
 
 #[test]
-fn cut_lists_of_devices_and_split_ranks() {
+fn truncated_device_lists_and_split_ranks_give_the_rank_count() {
     let (start, end) = HEAD.split_at(HEAD.find("#  Rank  1").unwrap());
     let table = one(&format!("{start}...\n{end}")
         .replace("nThread 1 nGpus 2", "nThread 4 nGpus 2")
@@ -104,7 +104,7 @@ fn cut_lists_of_devices_and_split_ranks() {
 }
 
 #[test]
-fn cpu_times_are_not_times_of_collectives() {
+fn cpu_times_are_rejected() {
     let row = "  8  2  float  sum  -1  5.83  0.00  0.00  N/A  5.78  0.00  0.00  N/A\n";
     let table = one(&format!("{}{row}", HEAD.replace("    time ", " cputime ")));
     assert!(table.rows.is_empty() && table.rejected[0].reason.to_string().contains("CPU"));

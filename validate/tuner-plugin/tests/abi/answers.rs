@@ -1,11 +1,11 @@
-//! Answers of all versions beside those of the oracle, for random tables and calls.
+//! Compares the answers of all interface versions with the oracle, for random tables and calls.
 
 use proptest::prelude::*;
 
 use crate::library::{Call, Communicator, VERSIONS};
 use crate::oracle::{ALGORITHMS, FUNCTIONS, PROTOCOLS, outcome};
 
-/// A row, of sizes that border on each other often.
+/// A row; sizes often adjoin those of other rows.
 pub fn row() -> impl Strategy<Value = String> {
     let size = prop_oneof![6 => 0_u64..20, 2 => (0_u32..45).prop_map(|k| (1 << k) - 1), 1 => Just(u64::MAX)];
     let number = |most: i32| prop_oneof![2 => Just(-1), 3 => 1..=most];
@@ -46,7 +46,7 @@ pub fn call() -> impl Strategy<Value = Call> {
     })
 }
 
-/// NCCL's costs: some of its cells are not possible, a few are dear.
+/// Costs as passed by NCCL: some combinations are impossible, a few are very expensive.
 pub fn costs() -> impl Strategy<Value = Vec<f32>> {
     let cell = prop_oneof![3 => 1.0_f32..50.0, 2 => Just(-1.0), 1 => Just(1024.0 * 20.0), 1 => Just(-1024.0), 1 => Just(f32::NAN)];
     prop::collection::vec(cell, 21)
@@ -56,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_version_answers_as_the_table_is_read_by_hand(
+    fn all_versions_answer_as_the_oracle(
         text in table(),
         calls in prop::collection::vec((call(), costs()), 1..8),
         (nodes, ranks) in (1_usize..3, 1_usize..4),

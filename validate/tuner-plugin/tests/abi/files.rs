@@ -1,4 +1,4 @@
-//! Files that are none: whatever is in them, NCCL's communicator comes up, and NCCL chooses.
+//! Invalid files: whatever they contain, NCCL's communicator is created, and NCCL chooses.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ fn written(text: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-/// Whether it leaves a call to NCCL.
+/// Returns true if the plugin leaves a call to NCCL.
 fn is_inert(communicator: &Communicator) -> bool {
     let costs = [5.0; 21];
     let found = communicator.ask(CALL, &costs, 7, 3);
     found.costs == costs && found.channels == -7
 }
 
-/// That there is one warning, which says this.
+/// Asserts that there is exactly one warning and that it contains these words.
 fn warned(path: Option<&Path>, words: &[&str]) {
     for version in VERSIONS {
         let communicator = Communicator::new(version, path, 8, 1);
@@ -37,7 +37,7 @@ fn warned(path: Option<&Path>, words: &[&str]) {
 }
 
 #[test]
-fn a_bad_line_is_told_with_its_place_and_nothing_of_the_file_is_used() {
+fn bad_lines_are_reported_and_the_whole_file_is_ignored() {
     let good = "allreduce,0,1000000000,ring,ll,4,1,8\n";
     for (bad, at, word) in [
         ("allreduce,0,1,ring,ll,4,1", ":3:", "nRanks"),
@@ -52,7 +52,7 @@ fn a_bad_line_is_told_with_its_place_and_nothing_of_the_file_is_used() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_told() {
+fn unreadable_files_cause_one_warning() {
     let folder = tempfile::tempdir().unwrap();
     warned(Some(&folder.path().join("none.csv")), &["none.csv", "NCCL chooses"]);
     warned(Some(folder.path()), &["not a regular file"]);
@@ -64,7 +64,7 @@ fn files_that_cannot_be_read_are_told() {
 }
 
 #[test]
-fn without_a_file_or_with_an_empty_one_nccl_chooses_and_nobody_is_warned() {
+fn missing_or_empty_tables_leave_the_choice_to_nccl_without_warning() {
     let (_folder, empty) = written(b"");
     let (_folder, other) = written(b"allreduce,0,1000000000,ring,ll,4,2,16\n");
     for (path, words) in [(None, "FABRICAST_TUNER_FILE"), (Some(&empty), "0 of 0 rows"), (Some(&other), "0 of 1 rows")]
@@ -80,7 +80,7 @@ fn without_a_file_or_with_an_empty_one_nccl_chooses_and_nobody_is_warned() {
 }
 
 #[test]
-fn the_variable_of_the_example_plugin_names_a_table_too() {
+fn the_example_plugins_variable_names_a_table() {
     let (_folder, path) = written(b"allreduce,0,1073741824,ring,ll,4,1,8\n");
     for version in VERSIONS {
         let communicator = Communicator::by("NCCL_TUNER_CONFIG_FILE", version, Some(&path), 8, 1);
@@ -90,7 +90,7 @@ fn the_variable_of_the_example_plugin_names_a_table_too() {
 }
 
 #[test]
-fn a_saved_plan_is_a_table_too() {
+fn saved_plans_are_accepted_as_tables() {
     let row = |bytes: u64, protocol: &str, channels: u32| {
         format!(
             r#"{{"collective":"all_reduce","bytes":{bytes},"algorithm":"ring","protocol":"{protocol}","channels":{channels},"time_us":9.5}}"#
@@ -126,9 +126,9 @@ fn a_saved_plan_is_a_table_too() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2400, ..ProptestConfig::default() })]
 
-    /// Tables of which bytes were changed, taken out and cut off.
+    /// Tables with bytes changed, removed or truncated.
     #[test]
-    fn damaged_tables_are_read_or_refused(text in table(), harm in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..6), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+    fn damaged_tables_are_read_or_rejected(text in table(), harm in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..6), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let mut bytes = text.into_bytes();
         for (place, harm) in harm {
             if bytes.is_empty() { break }
@@ -145,12 +145,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_read_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         survives(&bytes)?;
     }
 
     #[test]
-    fn any_words_in_a_row_are_read_or_refused(row in row(), at in 0..10_usize, word in "\\PC{0,12}") {
+    fn arbitrary_words_in_a_row_are_read_or_rejected(row in row(), at in 0..10_usize, word in "\\PC{0,12}") {
         let mut fields: Vec<&str> = row.split(',').collect();
         if let Some(field) = fields.get_mut(at) {
             *field = &word;
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// Either one warning and no choice, or no warning.
+/// Asserts that there is either one warning and no choice, or no warning.
 fn survives(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (_folder, path) = written(bytes);
     let communicator = Communicator::new(Version::Five, Some(&path), 2, 1);

@@ -1,4 +1,4 @@
-//! Callers that NCCL is not: null pointers, numbers that cannot be, tables of costs of other shapes.
+//! Callers unlike NCCL: null pointers, invalid numbers, cost tables of other shapes.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -19,9 +19,9 @@ fn communicator(version: Version) -> Communicator {
 }
 
 #[test]
-fn null_is_survived_everywhere() {
+fn null_pointers_are_accepted() {
     let ((), _) = with_file("FABRICAST_TUNER_FILE", None, || {
-        // SAFETY: that null may come is what is tested.
+        // SAFETY: null pointers are under test.
         unsafe {
             assert_eq!((PLUGIN.four.init)(8, 1, None, null_mut()), 0);
             assert_eq!((PLUGIN.five.init)(null_mut(), 0, 8, 1, Some(log()), null_mut(), null_mut()), 0);
@@ -41,16 +41,17 @@ fn null_is_survived_everywhere() {
     });
 }
 
-/// A context that was ended is gone for whoever ends it again or asks it, also where another communicator was made since.
+/// A finalized context is gone for a second `finalize` and for later calls, even if another communicator was created
+/// since.
 #[test]
-fn a_second_finalize_does_no_harm() {
+fn repeated_finalize_is_harmless() {
     for version in VERSIONS {
         let ended = communicator(version);
         let (end, context) = (ended.end(), ended.context);
-        // SAFETY: that it comes twice is what is tested.
+        // SAFETY: a repeated finalize is under test.
         assert_eq!(unsafe { end(context) }, 0);
         let others: Vec<Communicator> = (0..8).map(|_| communicator(version)).collect();
-        // SAFETY: as above.
+        // SAFETY: see above.
         assert_eq!(unsafe { (end(context), end(context)) }, (0, 0));
         let found = ended.ask(CALL, &[5.0; 21], 7, 3);
         assert_eq!((found.costs, found.channels), (vec![5.0; 21], -7));
@@ -58,17 +59,17 @@ fn a_second_finalize_does_no_harm() {
             let found = other.ask(CALL, &[5.0; 21], 7, 3);
             assert_eq!((found.costs[4 * 3 + 2], found.channels), (0.0, 16));
         }
-        // Its owner's end is the fourth.
+        // Dropping the communicator finalizes it a fourth time.
     }
 }
 
 #[test]
-fn a_call_without_costs_or_without_channels() {
+fn missing_costs_or_channels_are_accepted() {
     let communicator = communicator(Version::Five);
     let context = communicator.context;
     let ask = PLUGIN.five.ask;
     let (mut costs, mut channels) = ([5.0_f32; 21], 9);
-    // SAFETY: that null may come is what is tested.
+    // SAFETY: null pointers are under test.
     unsafe {
         assert_eq!(ask(context, 4, 8, 1, null_mut(), 7, 3, 0, &raw mut channels), 0);
         assert_eq!(channels, 9);
@@ -81,7 +82,7 @@ fn a_call_without_costs_or_without_channels() {
 }
 
 #[test]
-fn absurd_shapes_are_left_alone() {
+fn invalid_shapes_are_ignored() {
     let communicator = communicator(Version::Six);
     let costs = vec![5.0; 64 * 16];
     for (algorithms, protocols) in [
@@ -102,26 +103,26 @@ fn absurd_shapes_are_left_alone() {
 }
 
 #[test]
-fn fewer_and_more_algorithms_and_protocols_than_are_known() {
+fn other_numbers_of_algorithms_and_protocols_are_supported() {
     for version in VERSIONS {
         let communicator = communicator(version);
-        // NVLS is algorithm 4: where there are four only, the next row counts.
+        // NVLS is algorithm 4: with only four algorithms, the next row is used.
         let found = communicator.ask(CALL, &[5.0; 12], 4, 3);
         assert_eq!((found.costs[3], found.channels), (0.0, 4));
-        // Simple is protocol 2: likewise.
+        // Simple is protocol 2: with only two protocols, the next row is used.
         let found = communicator.ask(CALL, &[5.0; 14], 7, 2);
         assert_eq!((found.costs[2], found.channels), (0.0, 4));
-        // A protocol more moves the cells.
+        // An additional protocol moves the cells.
         let found = communicator.ask(CALL, &[5.0; 32], 8, 4);
         assert_eq!((found.costs[4 * 4 + 2], found.channels), (0.0, 16));
-        // Nothing that the table names: nothing is changed.
+        // No combination of the table exists: nothing is changed.
         let found = communicator.ask(CALL, &[5.0], 1, 1);
         assert_eq!((found.costs, found.channels), (vec![5.0], -7));
     }
 }
 
 #[test]
-fn what_nccl_cannot_do_is_never_chosen_and_the_next_row_is() {
+fn impossible_strategies_are_skipped_for_the_next_row() {
     for impossible in [-1.0, -1024.0, f32::NEG_INFINITY, f32::NAN] {
         let communicator = communicator(Version::Five);
         let mut costs = [5.0; 21];
@@ -133,10 +134,10 @@ fn what_nccl_cannot_do_is_never_chosen_and_the_next_row_is() {
 }
 
 #[test]
-fn the_last_resort_stays_the_last() {
+fn nccls_last_resort_is_not_selected() {
     let communicator = communicator(Version::Five);
     let mut costs = [-1.0; 21];
-    // As NCCL prices eight-bit types on a ring of more than eight ranks.
+    // Costs as NCCL sets them for 8-bit types on a ring of more than eight ranks.
     (costs[0], costs[3]) = (30.0, 20.0 * 1024.0);
     let found = communicator.ask(CALL, &costs, 7, 3);
     assert_eq!((found.costs, found.channels), (costs.to_vec(), -7));
@@ -144,16 +145,16 @@ fn the_last_resort_stays_the_last() {
 
 proptest! {
     #[test]
-    fn any_numbers_are_survived(function: c_int, bytes: usize, operations: c_int, registered: c_int, costs in prop::collection::vec(any::<f32>(), 256), algorithms: c_int, protocols: c_int) {
+    fn arbitrary_numbers_change_at_most_one_cost(function: c_int, bytes: usize, operations: c_int, registered: c_int, costs in prop::collection::vec(any::<f32>(), 256), algorithms: c_int, protocols: c_int) {
         let communicator = communicator(Version::Six);
         let call = Call { function, bytes, operations, registered };
-        // Whatever shape is claimed, there is as much memory as the largest that is looked at.
+        // Whatever shape is claimed, the memory covers the largest shape that is accessed.
         let found = communicator.ask(call, &costs, algorithms, protocols);
         prop_assert!(found.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
     }
 
     #[test]
-    fn any_function_and_size_of_the_usual_shape(function in -2..20_i32, bytes: usize, operations: c_int, registered: c_int) {
+    fn only_functions_of_the_table_get_channels(function in -2..20_i32, bytes: usize, operations: c_int, registered: c_int) {
         let communicator = communicator(Version::Four);
         let found = communicator.ask(Call { function, bytes, operations, registered }, &[5.0; 21], 7, 3);
         prop_assert_eq!(found.channels, if function == 4 { 16 } else { -7 });

@@ -1,4 +1,4 @@
-//! NCCL's part: structures as its headers have them, opening the library, calling it, and a logger.
+//! NCCL's side of the interface: structs as in its headers, loading the library, calls, and a logger.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_double, c_float, c_int, c_long, c_ulong, c_void};
@@ -42,22 +42,22 @@ pub struct Six {
     pub chunk: Option<unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, c_int, *mut usize) -> c_int>,
 }
 
-/// The library's three structures.
+/// The three structs exported by the library.
 pub struct Plugin {
     pub four: &'static Four,
     pub five: &'static Five,
     pub six: &'static Six,
 }
 
-// SAFETY: pointers to what does not change.
+// SAFETY: pointers to immutable data.
 unsafe impl Sync for Plugin {}
 // SAFETY: likewise.
 unsafe impl Send for Plugin {}
 
-/// The library, opened once and never closed. Cargo builds it before these tests, next to them.
+/// The library, opened once and never closed. Cargo builds it before these tests, in the same folder.
 pub static PLUGIN: LazyLock<Plugin> = LazyLock::new(|| {
     let library = Box::leak(Box::new(open(&file())));
-    // SAFETY: data symbols; what they hold is what these tests are about.
+    // SAFETY: data symbols whose contents are under test.
     unsafe {
         Plugin {
             four: *library.get::<&'static Four>(b"ncclTunerPlugin_v4\0").unwrap(),
@@ -67,7 +67,7 @@ pub static PLUGIN: LazyLock<Plugin> = LazyLock::new(|| {
     }
 });
 
-/// Where cargo put the library.
+/// Path of the library built by Cargo.
 pub fn file() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = format!("{}nccl_tuner_fabricast{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
@@ -77,7 +77,7 @@ pub fn file() -> PathBuf {
 }
 
 pub fn open(path: &Path) -> libloading::Library {
-    // SAFETY: it does nothing when it is loaded.
+    // SAFETY: loading has no side effects.
     unsafe { libloading::Library::new(path) }.unwrap()
 }
 
@@ -96,7 +96,7 @@ pub const VERSIONS: [Version; 3] = [Version::Four, Version::Five, Version::Six];
 pub struct Communicator {
     version: Version,
     pub context: *mut c_void,
-    /// What was logged while it was made: level and text.
+    /// Messages logged while it was created: level and text.
     pub said: Vec<(c_int, String)>,
 }
 
@@ -114,23 +114,23 @@ pub struct Call {
     pub registered: c_int,
 }
 
-/// What came of it.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub costs: Vec<c_float>,
     pub channels: c_int,
 }
 
-/// The environment is the process's: one communicator is made at a time.
+/// The environment is shared by the process, so one communicator is created at a time.
 static MAKING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// What the thread's calls logged.
+    /// Messages logged by the thread's calls.
     static SAID: RefCell<Vec<(c_int, String)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what stands for `%s`. C passes the first words of variable arguments as those of fixed ones on the machines that NCCL
-/// runs on, x86-64 and ARM of Linux.
+/// Logger that takes the argument of `%s`. On x86-64 and ARM Linux, where NCCL runs, the first variadic arguments are
+/// passed like fixed ones.
 unsafe extern "C" fn logger(
     level: c_int,
     _: c_ulong,
@@ -139,14 +139,14 @@ unsafe extern "C" fn logger(
     format: *const c_char,
     text: *const c_char,
 ) {
-    // SAFETY: texts that end with a zero, says the interface.
+    // SAFETY: zero-terminated texts, as specified by the interface.
     let (format, text) = unsafe { (CStr::from_ptr(format), CStr::from_ptr(text)) };
     assert_eq!(format, c"%s");
     SAID.with_borrow_mut(|said| said.push((level, text.to_str().unwrap().to_owned())));
 }
 
 pub fn log() -> Log {
-    // SAFETY: called with exactly these arguments, see there.
+    // SAFETY: called with exactly these arguments, see `logger`.
     unsafe {
         std::mem::transmute(
             logger as unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char),
@@ -154,11 +154,12 @@ pub fn log() -> Log {
     }
 }
 
-/// Does something with the environment naming a file, and gives what was logged meanwhile.
+/// Runs `work` with the environment variable naming a file, and returns the messages logged meanwhile.
 pub fn with_file<T>(variable: &str, path: Option<&Path>, work: impl FnOnce() -> T) -> (T, Vec<(c_int, String)>) {
     let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     SAID.take();
-    // SAFETY: nothing else in this process looks at the environment meanwhile: only this function's callers make contexts.
+    // SAFETY: no other code of this process accesses the environment meanwhile: only callers of this function create
+    // contexts.
     unsafe {
         std::env::remove_var("FABRICAST_TUNER_FILE");
         std::env::remove_var("NCCL_TUNER_CONFIG_FILE");
@@ -180,7 +181,7 @@ impl Communicator {
         let mut domains = [1, 4, 4];
         let (context, said) = with_file(variable, path, || {
             let mut context = std::ptr::dangling_mut();
-            // SAFETY: as NCCL calls it.
+            // SAFETY: called as by NCCL.
             let code = unsafe {
                 match version {
                     Version::Four => (PLUGIN.four.init)(ranks, nodes, Some(log()), &raw mut context),
@@ -220,7 +221,7 @@ impl Communicator {
             Version::Six => PLUGIN.six.five.ask,
         };
         let Call { function, bytes, operations, registered } = call;
-        // SAFETY: NCCL casts its block of floats likewise.
+        // SAFETY: NCCL casts its block of floats in the same way.
         let code = unsafe {
             ask(
                 self.context,
@@ -240,7 +241,7 @@ impl Communicator {
 }
 
 impl Communicator {
-    /// The function that ends its context.
+    /// Function that finalizes the context.
     pub fn end(&self) -> End {
         match self.version {
             Version::Four => PLUGIN.four.destroy,
@@ -253,26 +254,26 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let end = self.end();
-        // SAFETY: at the end; once, or again where that is tested.
+        // SAFETY: finalized at the end; again only where that is under test.
         assert_eq!(unsafe { end(self.context) }, 0);
     }
 }
 
 #[test]
-fn structures_are_as_long_as_those_of_c_and_names_end() {
+fn struct_sizes_match_c_and_names_are_zero_terminated() {
     let word = size_of::<*const c_void>();
     assert_eq!((size_of::<Four>(), size_of::<Five>(), size_of::<Six>()), (4 * word, 4 * word, 5 * word));
     assert_eq!(size_of::<Constants>(), 1152);
     assert_eq!(size_of::<c_long>(), word);
     for name in [PLUGIN.four.name, PLUGIN.five.name, PLUGIN.six.five.name] {
-        // SAFETY: a text that ends with a zero.
+        // SAFETY: a zero-terminated text.
         assert_eq!(unsafe { CStr::from_ptr(name) }, c"fabricast");
     }
     assert!(PLUGIN.six.chunk.is_none(), "NCCL keeps its chunks");
 }
 
 #[test]
-fn nothing_is_exported_but_what_nccl_looks_for() {
+fn no_other_plugin_symbols_are_exported() {
     let library = open(&file());
     for other in ["ncclTunerPlugin_v2\0", "ncclTunerPlugin_v3\0", "ncclTunerPlugin_v7\0", "ncclNetPlugin_v8\0"] {
         // SAFETY: looked up, not used.

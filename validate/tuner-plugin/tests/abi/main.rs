@@ -1,6 +1,6 @@
-//! The library as NCCL meets it: opened by its file, its symbols read as NCCL's structures, its functions called.
+//! The library as used by NCCL: opened by path, its symbols read as NCCL's structs, its functions called.
 //!
-//! What is expected is worked out by a reader of the table that is written here from the format's facts ([`oracle`]), not by ours.
+//! Expected results come from an independent reader of the table format ([`oracle`]), not from the plugin's own code.
 #![allow(unsafe_code, reason = "calls a C library")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Several communicators, several threads, and what is logged of choices.
+//! Several communicators and threads, and the log messages of choices.
 
 use std::ffi::c_int;
 
@@ -20,7 +20,7 @@ fn call(function: c_int, bytes: usize, registered: c_int) -> Call {
 }
 
 #[test]
-fn communicators_of_one_process_have_rows_of_their_own_and_threads_share_them() {
+fn communicators_have_their_own_rows_and_threads_share_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
     std::fs::write(&path, TABLE).unwrap();
@@ -32,7 +32,7 @@ fn communicators_of_one_process_have_rows_of_their_own_and_threads_share_them() 
             (made, ranks, nodes)
         })
         .collect();
-    // The file is read when a communicator is made, and not looked at again.
+    // The file is read only when a communicator is created.
     std::fs::write(&path, "nonsense").unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8_usize {
@@ -52,7 +52,7 @@ fn communicators_of_one_process_have_rows_of_their_own_and_threads_share_them() 
 }
 
 #[test]
-fn a_choice_is_told_when_it_is_made_first_and_what_stands_against_it_too() {
+fn choices_and_obstacles_are_logged_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
     std::fs::write(&path, TABLE).unwrap();

@@ -1,13 +1,13 @@
-//! What a table says, read one row after the other by the facts of the format (NCCL `ext-tuner/example/README.md`, plugin.c).
+//! Reads a table row by row, by the specification of the format (NCCL `ext-tuner/example/README.md`, plugin.c).
 
 use crate::library::{Call, Outcome};
 
-/// Words of the format by NCCL's numbers.
+/// Names of the format in the order of NCCL's codes.
 pub const FUNCTIONS: [&str; 5] = ["broadcast", "reduce", "allgather", "reducescatter", "allreduce"];
 pub const ALGORITHMS: [&str; 7] = ["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"];
 pub const PROTOCOLS: [&str; 3] = ["ll", "ll128", "simple"];
 
-/// What comes of a call by a table of `algorithms` × 3 costs; the channels are -7 where nobody names any.
+/// Result of a call by a table of `algorithms` × 3 costs; channels are -7 if the table names none.
 pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -> Outcome {
     let mut outcome = Outcome { costs: costs.to_vec(), channels: -7 };
     for line in table.lines() {
@@ -30,12 +30,12 @@ pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -
         let protocol = PROTOCOLS.iter().position(|&word| word == fields[4]).unwrap();
         let Some(&cost) = costs.get(algorithm * 3 + protocol) else { continue };
         let cheapest = costs.iter().copied().filter(|&cost| cost >= 0.0).fold(f32::MAX, f32::min);
-        // Negative or no number: NCCL cannot. Very dear: NCCL means to avoid it.
+        // NCCL cannot run combinations with negative or NaN costs, and avoids very expensive ones.
         if cost.is_nan() || cost < 0.0 || (cheapest > 0.0 && cost > 64.0 * cheapest) {
             continue;
         }
         outcome.costs[algorithm * 3 + protocol] = 0.0;
-        // Reductions in the network get no number.
+        // In-network reductions get no number of channels.
         if number(5) > 0 && !(2..=3).contains(&algorithm) {
             outcome.channels = number(5) as i32;
         }
