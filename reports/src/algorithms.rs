@@ -1,4 +1,4 @@
-//! The page on algorithms, written from what the planner knows of them: docs/algorithms.md.
+//! Generated page on algorithms, docs/algorithms.md, from the planner's facts.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use fabricast_planner::algorithm::facts::{Exact, Facts, Time, Traffic, facts};
 use fabricast_planner::strategy::combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
-/// GPUs on switches that reduce and multicast: what then does not go together never does.
+/// GPUs on switches that reduce and multicast: combinations that fail here always fail.
 const ONE_HOST: Abilities =
     Abilities { hosts: Hosts::One, peers: Ok(()), buffers: Ok(()), multicast: Ok(8), ranks: 8, nics_per_host: 0 };
 const SEVERAL_HOSTS: Abilities =
@@ -29,7 +29,7 @@ are those within hosts, L′ and B′ those between them. Figures marked ² are 
 chunk after chunk; the time of one chunk is given. aᵢ are the sides of the grid of ranks.
 ";
 
-/// The whole page, as Markdown.
+/// Returns the whole page, as Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
@@ -78,7 +78,7 @@ fn row(facts: &Facts) -> String {
     )
 }
 
-/// What is to be said of a collective besides.
+/// Additional remark on a collective.
 fn remark(collective: Collective) -> &'static str {
     match collective {
         Collective::AllToAllV => {
@@ -95,9 +95,9 @@ fn remark(collective: Collective) -> &'static str {
     }
 }
 
-/// A coefficient and what it multiplies.
+/// Formats a coefficient and its unit.
 fn times(coefficient: &str, unit: &str) -> String {
-    // A remark after a comma is about another shape of the call.
+    // A remark after a comma concerns another shape of the call.
     let coefficient = coefficient.split(" in a host").next().unwrap_or(coefficient);
     match coefficient {
         "1" => unit.to_owned(),
@@ -113,7 +113,7 @@ fn plus_bytes(coefficient: &str) -> String {
     format!(" + {}", times(coefficient, "bytes/B"))
 }
 
-/// What an algorithm needs of ranks and fabric, protocols aside.
+/// Requirements of an algorithm on ranks and fabric, apart from protocols.
 fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     match (algorithm, collective) {
         (Algorithm::Hierarchical, _) => "several hosts of equally many ranks",
@@ -126,7 +126,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     }
 }
 
-/// Why some protocols do not go with an algorithm.
+/// Reason why an algorithm does not support some protocols.
 struct Refusal {
     algorithm: Algorithm,
     collectives: Vec<Collective>,
@@ -135,7 +135,7 @@ struct Refusal {
     why: String,
 }
 
-/// One for each algorithm and reason.
+/// Returns one refusal per algorithm and reason.
 fn refusals() -> Vec<Refusal> {
     let mut found: Vec<Refusal> = Vec::new();
     let asked = Algorithm::ALL.into_iter().flat_map(|algorithm| {

@@ -1,22 +1,22 @@
-//! Figures for people: enough digits to decide by, never scientific notation.
+//! Formatting of figures for people: enough digits for decisions, no scientific notation.
 
 use fabricast_topologies::{Bytes, Picos};
 
-/// What stands where there is no figure.
+/// Placeholder of a missing figure.
 pub const MISSING: &str = "–";
 
-/// Characters that may be used.
+/// Character set of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Glyphs {
-    /// All: `µ`, `–`, blocks and rules.
+    /// Unicode: `µ`, `–`, blocks and rules.
     #[default]
     Unicode,
-    /// Those that every terminal has.
+    /// ASCII, for any terminal.
     Ascii,
 }
 
 impl Glyphs {
-    /// The sign of a microsecond.
+    /// Returns the unit symbol of microseconds.
     #[must_use]
     pub fn micros(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Glyphs {
         }
     }
 
-    /// What stands where there is no figure.
+    /// Returns the placeholder of a missing figure.
     #[must_use]
     pub fn missing(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Glyphs {
     }
 }
 
-/// A size in the largest binary unit that it fills: `512 B`, `1 KiB`, `1.43 MiB`.
+/// Formats a size in the largest binary unit that does not exceed it: `512 B`, `1 KiB`, `1.43 MiB`.
 #[must_use]
 pub fn bytes(size: Bytes) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -48,13 +48,13 @@ pub fn bytes(size: Bytes) -> String {
     }
 }
 
-/// A time in microseconds, without the unit: `0.486`, `4.86`, `48.62`, `118.3`, `1,234`.
+/// Formats a time in microseconds, without the unit: `0.486`, `4.86`, `48.62`, `118.3`, `1,234`.
 #[must_use]
 pub fn micros(time: Picos) -> String {
     significant(time.us())
 }
 
-/// A time in microseconds to the picosecond, for programs: `4.86`, `1234.000001`, `12`.
+/// Formats a time in microseconds to the picosecond, for programs: `4.86`, `1234.000001`, `12`.
 #[must_use]
 pub fn exact_micros(time: Picos) -> String {
     let (whole, rest) = (time.0 / 1_000_000, time.0 % 1_000_000);
@@ -64,7 +64,7 @@ pub fn exact_micros(time: Picos) -> String {
     format!("{whole}.{rest:06}").trim_end_matches('0').to_owned()
 }
 
-/// A time with the unit that suits it: `350 ns`, `4.86 µs`, `1.23 ms`, `2.5 s`.
+/// Formats a time with a suitable unit: `350 ns`, `4.86 µs`, `1.23 ms`, `2.5 s`.
 #[must_use]
 pub fn time(time: Picos) -> String {
     const UNITS: [(u64, &str); 4] = [(1_000_000_000_000, "s"), (1_000_000_000, "ms"), (1_000_000, "µs"), (1_000, "ns")];
@@ -77,13 +77,13 @@ pub fn time(time: Picos) -> String {
     }
 }
 
-/// A rate in GB/s, without the unit: `0.520`, `48.60`, `362.1`, `1,234`.
+/// Formats a rate in GB/s, without the unit: `0.520`, `48.60`, `362.1`, `1,234`.
 #[must_use]
 pub fn gbps(rate: f64) -> String {
     significant(rate)
 }
 
-/// A share of one in percent, without the sign: `40`, `4.2`, `0`; signed where it is negative.
+/// Formats a fraction of one in percent, without the percent sign: `40`, `4.2`, `0`, and `-3.1` for negative values.
 #[must_use]
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -101,7 +101,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart: `1,234,567`.
+/// Formats a whole number with thousands separators: `1,234,567`.
 #[must_use]
 pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
@@ -115,8 +115,8 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// Three to four significant digits: two decimals under a hundred, one under a thousand, none from there, and as many
-/// as three digits need under one.
+/// Formats three to four significant digits: two decimals below 100, one below 1,000, none above, and as many as three
+/// digits need below 1.
 #[must_use]
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
@@ -124,7 +124,7 @@ pub fn significant(value: f64) -> String {
     }
     let size = value.abs();
     let sign = if value < 0.0 { "-" } else { "" };
-    // The limits are those of the rounded figure: 99.996 is shown as 100.0, not as 100.00.
+    // The limits apply to the rounded figure: 99.996 is shown as 100.0, not as 100.00.
     if size >= 999.95 {
         return format!("{sign}{}", grouped(size.round() as u64));
     }

@@ -1,20 +1,20 @@
 //! SVG and HTML as text: elements with escaped attributes, and numbers that are short and always finite.
 //!
-//! What is written here is well-formed in both languages: HTML knows `&apos;`, and takes `/>` on elements without content.
+//! The output is well-formed in both languages: HTML supports `&apos;`, and accepts `/>` on elements without content.
 
 use std::fmt::Write as _;
 
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
 
-/// A picture that is being written, element by element.
+/// Writer of markup, element by element.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Markup {
     text: String,
     open: Vec<&'static str>,
 }
 
-/// A coordinate with at most two decimals; what is no number is 0, so that a picture is never broken by one.
+/// Formats a coordinate with at most two decimals. Non-finite values become 0, so that they never break a picture.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();
@@ -24,7 +24,7 @@ pub(crate) fn number(value: f64) -> String {
     if short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
-/// A text of at most so many letters, cut at its end.
+/// Truncates a text to at most `letters` characters.
 pub(crate) fn shortened(text: &str, letters: usize) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();
@@ -50,36 +50,36 @@ impl Markup {
         }
     }
 
-    /// Writes an element with nothing in it.
+    /// Writes an element without content.
     pub(crate) fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         self.text.push_str("/>\n");
     }
 
-    /// Writes an element that HTML wants an end of, with nothing in it.
+    /// Writes an element without content, with the end tag that HTML requires.
     pub(crate) fn empty_element(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, "></{name}>");
     }
 
-    /// Writes an element with text in it.
+    /// Writes an element with text content.
     pub(crate) fn text(&mut self, name: &str, attributes: &[(&str, &str)], content: &str) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
     }
 
-    /// Writes an element with text in it whose lines stay lines.
+    /// Writes an element with text content whose line breaks are preserved.
     pub(crate) fn text_of_lines(&mut self, name: &str, content: &str) {
         let lines: Vec<String> = content.lines().map(|line| escape(&*printable(line)).into_owned()).collect();
         let _ = writeln!(self.text, "<{name}>{}</{name}>", lines.join("\n"));
     }
 
-    /// Writes markup that is complete and escaped already: what this module wrote, or a text of our own.
+    /// Writes complete and escaped markup: output of this module, or a fixed text.
     pub(crate) fn raw(&mut self, markup: &str) {
         self.text.push_str(markup);
     }
 
-    /// Closes what is open and returns the picture.
+    /// Closes all open elements and returns the markup.
     pub(crate) fn finish(mut self) -> String {
         while !self.open.is_empty() {
             self.close();
@@ -95,7 +95,8 @@ impl Markup {
     }
 }
 
-/// XML has no place for control characters, not even escaped; line breaks and tabs are blanks to it.
+/// Replaces line breaks and tabs by blanks, and makes control characters visible, which XML does not allow even
+/// escaped.
 fn printable(text: &str) -> String {
     visible(&text.replace(['\n', '\t'], " ")).into_owned()
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_out() {
+    fn names_are_escaped() {
         let mut svg = Markup::default();
         svg.open("g", &[("id", "a\"><script>\u{0}")]);
         svg.text("text", &[], "<b>&\u{1b}");

@@ -1,4 +1,4 @@
-//! Shares of a whole as bars of text: what a run's time went into.
+//! Shares of a total as text bars: composition of a run's time.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,20 @@ use fabricast_topologies::Picos;
 
 use crate::format::{self, Glyphs};
 
-/// A part of a whole.
+/// Part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it is: `software`.
+    /// Name: `software`.
     pub name: String,
-    /// How much of the whole's time.
+    /// Its time.
     pub time: Picos,
 }
 
 const SECOND: Picos = Picos(1_000_000_000_000);
 
-/// A line for each part: name, bar, percent, time. Percentages are whole and add up to a hundred; bars are to scale,
-/// a whole bar being `width` characters. The parts stay in the order given. Times are in microseconds, those of a whole of a
-/// second or more in seconds.
+/// Formats a line for each part: name, bar, percent, time. Percentages are whole and add up to 100; bars are to scale,
+/// with `width` characters for the total. Parts keep their order. Times are in microseconds, or in seconds for totals
+/// of a second or more.
 ///
 /// ```text
 /// software  ███████▏              30 %   3.60 µs
@@ -47,8 +47,8 @@ pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
     text
 }
 
-/// Whole percentages that add up to a hundred: the largest remainders are rounded up, the earlier part first where
-/// two are equal.
+/// Returns whole percentages that add up to 100: the largest remainders are rounded up, the earlier part first among
+/// equals.
 #[must_use]
 pub fn percentages(parts: &[Part]) -> Vec<u32> {
     let whole: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
@@ -68,7 +68,7 @@ pub fn percentages(parts: &[Part]) -> Vec<u32> {
     percent
 }
 
-/// A bar of `part / whole` of `width`; a part that is not nothing shows at least its smallest mark.
+/// Returns a bar of `part / whole` of `width`; a non-zero part has at least the smallest mark.
 fn bar(part: Picos, whole: u128, width: u16, glyphs: Glyphs) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if whole == 0 || part == Picos::ZERO {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_second_is_told_in_seconds() {
+    fn totals_of_a_second_or_more_are_shown_in_seconds() {
         let costs = parts(&[7_500_000_000_000, 2_250_000_000_000, 250_000_000_000, 0]);
         insta::assert_snapshot!(bars(&costs, 20, Glyphs::Unicode), @r"
         software  ███████████████       75 %   7.50 s
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_shares() {
+    fn empty_totals_have_no_shares() {
         assert_eq!(bars(&[], 20, Glyphs::Unicode), "");
         assert_eq!(percentages(&parts(&[0, 0])), [0, 0]);
         assert!(!bars(&parts(&[0]), 20, Glyphs::Unicode).contains('█'));

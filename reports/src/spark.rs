@@ -1,13 +1,13 @@
-//! Sparklines: how something went over time, in a line of text.
+//! Sparklines: values over time in a line of text.
 
 use crate::format::Glyphs;
 
-/// Levels above nothing, the least first.
+/// Levels above zero, the lowest first.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const LETTERS: [char; 4] = ['.', '-', '=', '#'];
 
-/// Parts of one as marks, `width` at most: where there are more values, each mark is the mean of its neighbours. Nothing
-/// is a blank, and whatever is not nothing has at least the lowest mark.
+/// Formats fractions of one as marks, `width` at most: if there are more values, each mark is the mean of neighbouring
+/// ones. Zero is a blank, and any visible value has at least the lowest mark.
 ///
 /// ```
 /// use fabricast_reports::{format::Glyphs, spark};
@@ -30,7 +30,7 @@ pub fn line(values: &[f64], width: usize, glyphs: Glyphs) -> String {
 }
 
 fn mark(part: f64, levels: &[char]) -> char {
-    // Less than a thousandth would not show in any other figure either.
+    // Less than a thousandth would not be visible in any other figure either.
     if part.is_nan() || part < 1e-3 {
         return ' ';
     }
@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_fit_and_rise_with_their_values(values in prop::collection::vec(0.0..1.1_f64, 0..200), width in 0_usize..80) {
+        fn marks_fit_the_width_and_rise_with_their_values(values in prop::collection::vec(0.0..1.1_f64, 0..200), width in 0_usize..80) {
             for glyphs in [Glyphs::Unicode, Glyphs::Ascii] {
                 let line = line(&values, width, glyphs);
                 prop_assert_eq!(line.chars().count(), width.min(values.len()));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_blank_and_all_is_full() {
+    fn zero_is_blank_and_one_is_full() {
         assert_eq!(line(&[0.0, 0.001, 1.0, 7.0, f64::NAN], 5, Glyphs::Unicode), " ▁██ ");
         assert_eq!(line(&[], 5, Glyphs::Unicode), "");
         assert_eq!(line(&[1.0], 0, Glyphs::Unicode), "");

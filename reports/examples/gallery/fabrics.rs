@@ -1,9 +1,9 @@
-//! Fabrics of the shapes that exist, to draw: figures are right enough for a picture, no more.
+//! Example fabrics of common shapes. Their figures are approximate and serve only to draw pictures.
 
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, HostId, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
 
-/// A fabric that grows; ids are unique by construction.
+/// Builder of a fabric; ids are unique by construction.
 struct Growing(FabricBuilder);
 
 impl Growing {
@@ -26,7 +26,7 @@ impl Growing {
         self.0.link(a, b, &spec);
     }
 
-    /// Links each of `many` to the one of `few` that its place falls to.
+    /// Distributes the nodes in `many` evenly over those in `few`, and links each to its own.
     fn share_out(&mut self, many: &[NodeId], few: &[NodeId], kind: LinkKind, gbps: f64, lanes: u16) {
         let each = many.len().div_ceil(few.len().max(1)).max(1);
         for (group, &one) in many.chunks(each).zip(few) {
@@ -40,7 +40,7 @@ impl Growing {
         }
     }
 
-    /// Two sockets, four PCIe switches, eight GPUs and NICs, four NVSwitches; returns the NICs.
+    /// Adds two sockets, four PCIe switches, eight GPUs and NICs, and four NVSwitches; returns the NICs.
     fn hgx(&mut self, host: &str, prefix: &str) -> Vec<NodeId> {
         let host = self.0.host(host);
         let cpus = self.add(host, prefix, NodeKind::Cpu, "cpu", 2, "");
@@ -106,7 +106,7 @@ pub fn cube_mesh() -> Fabric {
     fabric.0.finish()
 }
 
-/// Sixteen hosts, a leaf for each rail, and spines.
+/// Sixteen hosts, with a leaf switch per rail, and spines.
 pub fn rails() -> Fabric {
     let mut fabric = Growing::new("hgx-h200 x 16");
     let network = fabric.0.host("network");
@@ -120,7 +120,7 @@ pub fn rails() -> Fabric {
     fabric.0.finish()
 }
 
-/// A rack of eighteen hosts of four GPUs on the NVSwitches of the rack.
+/// Rack of eighteen hosts with four GPUs each, all connected to the rack's NVSwitches.
 pub fn rack() -> Fabric {
     let mut fabric = Growing::new("nvl72");
     let trays = fabric.0.host("trays");

@@ -1,4 +1,4 @@
-//! Writes one picture of each kind into a folder, to be looked at after a change: `cargo run -p fabricast-reports
+//! Writes one picture of each kind into a folder, for visual inspection after a change: `cargo run -p fabricast-reports
 //! --example gallery -- FOLDER`. The times are made up from a latency and a rate.
 
 mod fabrics;
@@ -35,7 +35,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// Name, start-up in µs, GB/s of bus bandwidth at large sizes.
+/// Name, start-up time in µs, bus bandwidth in GB/s at large sizes.
 const STRATEGIES: [(&str, f64, f64); 12] = [
     ("one_shot symmetric · 8 ch", 4.6, 62.0),
     ("two_shot symmetric · 16 ch", 7.4, 330.0),

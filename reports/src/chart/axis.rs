@@ -1,13 +1,13 @@
-//! Axes: which values they span, where the grid lies, what the labels say.
+//! Axes: range, grid and labels.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use crate::format;
 
-/// Values beyond have no place on any axis: a petabyte, thirty years in microseconds.
+/// Largest value on any axis: a petabyte, or thirty years in microseconds.
 const FARTHEST: f64 = 1.2e15;
 
-/// What an axis counts, which decides how its labels read.
+/// Quantity on an axis, which determines the format of its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Bytes; labels are `64 KiB`.
@@ -16,57 +16,57 @@ pub enum Quantity {
     Time,
     /// GB/s; labels are plain numbers.
     Rate,
-    /// Anything counted; labels are plain numbers.
+    /// A count; labels are plain numbers.
     Count,
-    /// Shares of one; labels are percent.
+    /// Fractions of one; labels are percentages.
     Share,
 }
 
-/// How values become distances.
+/// Mapping of values to distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equally far apart; the axis begins at zero where no value is negative.
+    /// Linear; the axis begins at zero if no value is negative.
     Linear,
-    /// Equal factors are equally far apart, labels at powers of two.
+    /// Logarithmic, with labels at powers of two.
     Log2,
-    /// Equal factors are equally far apart, labels at powers of ten.
+    /// Logarithmic, with labels at powers of ten.
     Log10,
 }
 
-/// An axis of a panel.
+/// Axis of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// What it counts.
+    /// Quantity.
     pub quantity: Quantity,
-    /// How it runs.
+    /// Scale.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// An axis of equal differences.
+    /// Creates a linear axis.
     #[must_use]
     pub fn linear(quantity: Quantity) -> Self {
         Self { quantity, scale: Scale::Linear }
     }
 
-    /// An axis of equal factors with labels at powers of ten.
+    /// Creates a logarithmic axis with labels at powers of ten.
     #[must_use]
     pub fn logarithmic(quantity: Quantity) -> Self {
         Self { quantity, scale: Scale::Log10 }
     }
 
-    /// An axis of equal factors with labels at powers of two.
+    /// Creates a logarithmic axis with labels at powers of two.
     #[must_use]
     pub fn binary(quantity: Quantity) -> Self {
         Self { quantity, scale: Scale::Log2 }
     }
 
-    /// Whether a value has a place on such an axis.
+    /// Returns true if the axis can show a value.
     pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= FARTHEST && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// The value in the measure in which the axis is even.
+    /// Transforms a value to the measure in which the axis is linear.
     fn even(self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -75,7 +75,7 @@ impl Axis {
         }
     }
 
-    /// What a value is called on it.
+    /// Returns the tick label of a value.
     pub(crate) fn label(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes => format::bytes(Bytes(value.round() as u64)),
@@ -86,7 +86,7 @@ impl Axis {
         }
     }
 
-    /// A value with the digits that say something, as words beside a point say it.
+    /// Formats a value with significant digits and unit, for tooltips.
     pub(crate) fn said(self, value: f64) -> String {
         match self.quantity {
             Quantity::Bytes | Quantity::Time => self.label(value),
@@ -96,7 +96,7 @@ impl Axis {
         }
     }
 
-    /// The range of an axis that shows all these values; `None` where none of them can be shown.
+    /// Returns the range of an axis that shows all these values; `None` if none of them can be shown.
     pub(crate) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
         let mut range: Option<(f64, f64)> = None;
         for value in values.filter(|&value| self.shows(value)) {
@@ -108,7 +108,7 @@ impl Axis {
             Scale::Linear => {
                 let low = low.min(0.0);
                 let room = (high - low) * 0.05;
-                // Zero is where the axis stands; what lies below it needs room as what lies above.
+                // The axis crosses at zero; values below it need padding like those above.
                 (if low < 0.0 { low - room } else { low }, if high > low { high + room } else { low + 1.0 })
             }
             Scale::Log2 => (low - 0.35, high + 0.35),
@@ -118,21 +118,21 @@ impl Axis {
     }
 }
 
-/// The range that an axis shows.
+/// Range of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     axis: Axis,
-    /// Both in the even measure.
+    /// Both ends in the linear measure.
     low: f64,
     high: f64,
 }
 
-/// A line of the grid.
+/// Line of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Where, from 0 (low end) to 1.
+    /// Position, from 0 (low end) to 1.
     pub at: f64,
-    /// What it says; `None` for a fine line between labels.
+    /// Label; `None` for a fine line between labels.
     pub label: Option<String>,
 }
 
@@ -141,18 +141,18 @@ impl Span {
         self.axis
     }
 
-    /// Where a value lies, from 0 to 1 inside the span.
+    /// Returns the position of a value, from 0 to 1 inside the span.
     pub(crate) fn place(&self, value: f64) -> f64 {
         (self.axis.even(value) - self.low) / (self.high - self.low)
     }
 
-    /// The grid, with about `wanted` labels or fewer, from low to high.
+    /// Returns the grid lines, with at most about `wanted` labels, in ascending order.
     pub(crate) fn ticks(&self, wanted: usize) -> Vec<Tick> {
         let wanted = wanted.max(2) as f64;
         match self.axis.scale {
             Scale::Linear => self.linear_ticks(wanted),
             Scale::Log2 => self.power_ticks(2.0, wanted, &[]),
-            // Few decades: label 2 and 5 too, where there is room.
+            // With few decades there is space to label 2 and 5 too.
             Scale::Log10 if (self.high - self.low) * 3.0 <= wanted => self.power_ticks(10.0, wanted, &[2.0, 5.0]),
             Scale::Log10 => self.power_ticks(10.0, wanted, &[]),
         }
@@ -173,7 +173,8 @@ impl Span {
             .collect()
     }
 
-    /// Labels at every nth power (and at its multiples by `between`), fine lines at the other powers.
+    /// Returns labelled lines at every nth power (and at its multiples by `between`), and fine lines at the other
+    /// powers.
     fn power_ticks(&self, base: f64, wanted: f64, between: &[f64]) -> Vec<Tick> {
         let first = self.low.floor() as i32;
         let last = self.high.ceil() as i32;
@@ -193,7 +194,7 @@ impl Span {
     }
 }
 
-/// A number of a tick: no digits that say nothing, millions and more by their letter.
+/// Formats the number of a tick without redundant digits; millions and more get a unit prefix.
 fn plain(value: f64) -> String {
     const LETTERS: [(f64, &str); 3] = [(1e12, " T"), (1e9, " G"), (1e6, " M")];
     let sign = if value < 0.0 { "−" } else { "" };
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_span() {
+    fn axes_without_drawable_values_have_no_span() {
         let axis = Axis::logarithmic(Quantity::Time);
         assert!(axis.span([0.0, -1.0, f64::NAN, f64::INFINITY].into_iter()).is_none());
         assert!(axis.span(std::iter::empty()).is_none());

@@ -1,4 +1,4 @@
-//! Bars, one under another, each of parts that add up: what steps, memories and costs are made of.
+//! Stacked horizontal bar charts, for the composition of steps, memory and costs.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 
@@ -8,54 +8,54 @@ use super::output::{self, Drawing};
 use super::rows::{Measures, Rows};
 use super::{ChartError, Format, palette};
 
-/// Bars and what their parts are called.
+/// Chart of stacked bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
     /// One line, bold.
     pub title: String,
     /// One line under it. May be empty.
     pub subtitle: String,
-    /// What the bars count; linear.
+    /// Axis of the bars; linear.
     pub axis: Axis,
-    /// Names of the parts, in the order in which they stand, from the axis on.
+    /// Names of the parts, in stacking order from the axis on.
     pub parts: Vec<String>,
     /// The bars, first on top.
     pub bars: Vec<Bar>,
 }
 
-/// A bar.
+/// Stacked bar.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// What it is of.
+    /// Label.
     pub name: String,
-    /// Its parts, in the unit of the axis' quantity; what is negative or no number counts as none.
+    /// Lengths of its parts, in the unit of the axis' quantity; negative and non-finite values count as zero.
     pub parts: Vec<f64>,
-    /// A word behind the sum: `does not fit`. May be empty.
+    /// Remark after the sum: `does not fit`. May be empty.
     pub remark: String,
 }
 
 impl Bar {
-    /// The lengths of its parts, as many as there are names.
+    /// Returns the lengths of its first `parts` parts, padded with zeros.
     pub(crate) fn lengths(&self, parts: usize) -> impl Iterator<Item = f64> {
         let own = self.parts.iter().map(|&part| if part.is_finite() { part.max(0.0) } else { 0.0 });
         own.chain(std::iter::repeat(0.0)).take(parts)
     }
 
-    /// What its parts add up to.
+    /// Returns the sum of its parts.
     pub(crate) fn sum(&self, parts: usize) -> f64 {
         self.lengths(parts).sum()
     }
 }
 
 impl BarChart {
-    /// The range of the axis; `None` where there is nothing to draw.
+    /// Returns the range of the axis; `None` if there is nothing to draw.
     pub(crate) fn span(&self) -> Option<Span> {
         let count = self.parts.len();
         let sums = self.bars.iter().map(|bar| bar.sum(count));
         (count > 0).then(|| Axis::linear(self.axis.quantity).span(sums)).flatten()
     }
 
-    /// What stands behind a bar.
+    /// Returns the label after a bar.
     pub(crate) fn label(&self, bar: &Bar) -> String {
         let sum = self.axis.said(bar.sum(self.parts.len()));
         if bar.remark.is_empty() { sum } else { format!("{sum}, {}", bar.remark) }
@@ -73,7 +73,7 @@ struct Sheet<'a> {
 /// Draws bars as SVG or PNG.
 ///
 /// # Errors
-/// [`ChartError::NoData`] where there is no bar; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if there is no bar; the others are defects of the drawing library.
 pub fn render_bars(chart: &BarChart, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let span = chart.span().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_add_up_and_say_so() {
+    fn bars_are_labelled_with_their_sum() {
         let chart = chart(&[&[1e6, 2e6], &[f64::NAN, -1.0]]);
         assert_eq!(chart.label(&chart.bars[0]), "3 s");
         assert_eq!(chart.bars[1].sum(2), 0.0);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_chart() {
+    fn empty_charts_are_errors() {
         assert!(render_bars(&chart(&[]), Format::Svg).is_err());
     }
 }

@@ -1,36 +1,36 @@
-//! The chart of what times are made of: the share of each cost, stacked, and what it comes to, by size.
+//! Chart of the composition of times: the share of each cost, stacked, and its time, by size.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, Shade, palette};
 
-/// What the chart needs; the command fills it.
+/// Data of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BreakdownChart {
-    /// Title: what is called.
+    /// Title: the call.
     pub title: String,
     /// Subtitle: fabric, ranks, profile.
     pub subtitle: String,
-    /// The costs, in the order in which they are stacked, from below.
+    /// Costs in stacking order, from the bottom.
     pub costs: Vec<String>,
-    /// By rising size.
+    /// Rows by ascending size.
     pub rows: Vec<BreakdownRow>,
 }
 
-/// A size, and what its time is made of.
+/// Message size and the composition of its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BreakdownRow {
-    /// nccl-tests' size.
+    /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// What each of the costs comes to.
+    /// Time of each cost.
     pub times: Vec<Picos>,
 }
 
-/// The last series: what has no colour of its own.
+/// Index of the last series, which collects costs without a colour of their own.
 const LAST: usize = palette::COLOURS.len() - 1;
 
 impl BreakdownChart {
-    /// The figure.
+    /// Returns the figure.
     #[must_use]
     pub fn figure(&self) -> Figure {
         let chart = self.without_small();
@@ -43,7 +43,8 @@ impl BreakdownChart {
         }
     }
 
-    /// As many costs as there are colours: those that come to the largest shares anywhere; the others together.
+    /// Limits the costs to the number of colours: keeps those with the largest shares at any size and adds up the
+    /// others.
     fn without_small(&self) -> Self {
         if self.costs.len() <= palette::COLOURS.len() {
             return self.clone();
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_stacked_and_small_ones_joined() {
+    fn shares_are_stacked_and_small_ones_merged() {
         let row = |bytes| BreakdownRow { bytes: Bytes(bytes), times: vec![Picos(3_000_000), Picos(1_000_000)] };
         let chart =
             BreakdownChart { costs: vec!["a".into(), "b".into()], rows: vec![row(1), row(2)], ..Default::default() };

@@ -1,7 +1,7 @@
-//! A sheet to draw on in logical pixels, whichever plotters back end lies under it.
+//! Drawing surface in logical pixels, independent of the plotters back end.
 //!
-//! plotters counts in whole pixels and smooths little, so everything is drawn [`DETAIL`] times larger: SVG scales it
-//! back by its view box, PNG by averaging.
+//! plotters counts in whole pixels and has little anti-aliasing, so everything is drawn [`DETAIL`] times larger: SVG
+//! scales it back by its view box, PNG by averaging.
 
 use plotters::coord::Shift;
 use plotters::element::{Circle, PathElement, Polygon, Text};
@@ -16,29 +16,29 @@ use super::palette::Marker;
 /// Drawn pixels per logical pixel.
 pub(crate) const DETAIL: u32 = 4;
 
-/// The rim of a marker, in logical pixels.
+/// Width of the rim of a marker, in logical pixels.
 const RIM: f64 = 0.9;
 const RIM_COLOUR: RGBColor = RGBColor(255, 255, 255);
 
-/// A place in logical pixels, from the top left.
+/// Position in logical pixels, from the top left.
 pub(crate) type At = (f64, f64);
 
-/// A drawing area that speaks logical pixels.
+/// Drawing area in logical pixels.
 pub(crate) struct Canvas<DB: DrawingBackend> {
     area: DrawingArea<DB, Shift>,
-    /// How far texts are moved down, in ems.
+    /// Downward shift of texts, in ems.
     drop: f64,
 }
 
-/// How a line is drawn.
+/// Style of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stroke {
     pub colour: RGBColor,
-    /// In logical pixels.
+    /// Width in logical pixels.
     pub width: f64,
 }
 
-/// How a text is set.
+/// Style of a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Lettering {
     pub colour: RGBColor,
@@ -48,7 +48,7 @@ pub(crate) struct Lettering {
     pub align: HPos,
 }
 
-/// Weight of the letters.
+/// Font weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     Regular,
@@ -69,19 +69,19 @@ impl Lettering {
     }
 
     fn font(&self) -> FontDesc<'static> {
-        // plotters' size is the height of a line, 1.24 em.
+        // The size in plotters is the height of a line, 1.24 em.
         let size = self.size * 1.24 * f64::from(DETAIL);
         let style = if self.weight == Weight::Bold { FontStyle::Bold } else { FontStyle::Normal };
         FontDesc::new(FontFamily::Name(FAMILY), size, style)
     }
 
-    /// Width of a text in logical pixels.
+    /// Returns the width of a text in logical pixels.
     pub(crate) fn width(&self, text: &str) -> Result<f64, ChartError> {
         let (width, _) = self.font().box_size(text).map_err(|error| ChartError::Draw(error.to_string()))?;
         Ok(f64::from(width) / f64::from(DETAIL))
     }
 
-    /// The text, cut with an ellipsis where it is wider than `room`.
+    /// Returns the text, truncated with an ellipsis if it is wider than `room`.
     pub(crate) fn fit(&self, text: &str, room: f64) -> Result<String, ChartError> {
         if self.width(text)? <= room {
             return Ok(text.to_owned());
@@ -98,7 +98,7 @@ impl Lettering {
 }
 
 impl<DB: DrawingBackend> Canvas<DB> {
-    /// A sheet over a drawing area. `drop` corrects where the back end puts the middle line of a text, in ems.
+    /// Creates a canvas over a drawing area. `drop` corrects the back end's vertical centre of texts, in ems.
     pub(crate) fn new(area: DrawingArea<DB, Shift>, drop: f64) -> Self {
         Self { area, drop }
     }
@@ -113,7 +113,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.area.present().map_err(|error| ChartError::Draw(error.to_string()))
     }
 
-    /// A line through points; a single point makes none.
+    /// Draws a line through points; a single point draws nothing.
     pub(crate) fn line(&self, points: &[At], stroke: Stroke) -> Result<(), ChartError> {
         if points.len() < 2 {
             return Ok(());
@@ -121,7 +121,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.draw(&PathElement::new(points.iter().copied().map(drawn).collect::<Vec<_>>(), style(stroke)))
     }
 
-    /// A line of dashes (`on` drawn, `off` left out) through points.
+    /// Draws a dashed line (`on` drawn, `off` omitted) through points.
     pub(crate) fn dashes(&self, points: &[At], stroke: Stroke, on: f64, off: f64) -> Result<(), ChartError> {
         for dash in cut_in_dashes(points, on, off) {
             self.line(&dash, stroke)?;
@@ -129,28 +129,28 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Ok(())
     }
 
-    /// A filled shape.
+    /// Draws a filled polygon.
     pub(crate) fn polygon(&self, corners: &[At], colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Polygon::new(corners.iter().copied().map(drawn).collect::<Vec<_>>(), colour.filled()))
     }
 
-    /// A filled rectangle between two corners.
+    /// Draws a filled rectangle between two corners.
     pub(crate) fn rectangle(&self, (x0, y0): At, (x1, y1): At, colour: RGBColor) -> Result<(), ChartError> {
         self.polygon(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
     }
 
-    /// A filled disc.
+    /// Draws a filled disc.
     pub(crate) fn disc(&self, centre: At, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Circle::new(drawn(centre), scaled(radius).max(1), colour.filled()))
     }
 
-    /// A marker with a thin light rim that keeps it apart from the lines behind it.
+    /// Draws a marker with a thin light rim that separates it from the lines behind it.
     pub(crate) fn marker(&self, centre: At, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
         self.shape(centre, radius + RIM, marker, RIM_COLOUR)?;
         self.shape(centre, radius, marker, colour)
     }
 
-    /// Many markers; the rims lie under all of them, so that none hides another.
+    /// Draws many markers; the rims lie under all of them, so that none hides another.
     pub(crate) fn markers(
         &self,
         centres: &[At],
@@ -168,13 +168,13 @@ impl<DB: DrawingBackend> Canvas<DB> {
         if corners.is_empty() { self.disc(centre, radius, colour) } else { self.polygon(&corners, colour) }
     }
 
-    /// An open circle.
+    /// Draws an open circle.
     pub(crate) fn ring(&self, centre: At, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
         self.disc(centre, radius + stroke.width / 2.0, stroke.colour)?;
         self.disc(centre, radius - stroke.width / 2.0, RGBColor(255, 255, 255))
     }
 
-    /// A line of text whose middle line runs through `at`.
+    /// Draws a line of text centred vertically at `at`.
     pub(crate) fn text(&self, text: &str, (x, y): At, lettering: Lettering) -> Result<(), ChartError> {
         if text.is_empty() {
             return Ok(());
@@ -209,7 +209,7 @@ fn style(stroke: Stroke) -> ShapeStyle {
     stroke.colour.stroke_width(scaled(stroke.width).max(1))
 }
 
-/// The drawn pieces of a dashed line; dashes bend round corners.
+/// Returns the dashes of a dashed line; dashes bend around corners.
 fn cut_in_dashes(points: &[At], on: f64, off: f64) -> Vec<Vec<At>> {
     let mut dashes = Vec::new();
     let mut dash: Vec<At> = points.first().copied().into_iter().collect();

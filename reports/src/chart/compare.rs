@@ -1,4 +1,4 @@
-//! The chart of a comparison: measured against predicted, and what is left by size.
+//! Chart of a comparison: measured against predicted, and residuals by size.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -6,45 +6,45 @@ use std::collections::BTreeMap;
 
 use super::{Axis, Band, Figure, Line, LineChart, Quantity, Role, Shade, palette};
 
-/// What the chart of a comparison needs; the command fills it.
+/// Data of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompareChart {
-    /// Title: what was measured.
+    /// Title: the measurements.
     pub title: String,
-    /// Subtitle: the errors in a line.
+    /// Subtitle: summary of the errors.
     pub subtitle: String,
-    /// A series for each kind of row, those with most rows first: the first have a colour of their own, the rest share one.
+    /// Series, those with most rows first: the first have a colour of their own, the rest share one.
     pub series: Vec<ComparedSeries>,
 }
 
-/// Rows of one kind.
+/// Rows of one algorithm and protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComparedSeries {
-    /// Its name in the legend: `ring ll128`.
+    /// Name in the legend: `ring ll128`.
     pub name: String,
-    /// The protocol: errors of each stand in a panel of their own.
+    /// Protocol; the errors of each protocol have a panel of their own.
     pub protocol: String,
     /// The rows.
     pub points: Vec<ComparedPoint>,
 }
 
-/// A row.
+/// Measured and predicted time of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComparedPoint {
-    /// nccl-tests' size.
+    /// Message size as nccl-tests defines it.
     pub bytes: Bytes,
-    /// As measured.
+    /// Measured time.
     pub measured: Picos,
-    /// As predicted.
+    /// Predicted time.
     pub predicted: Picos,
-    /// Lower end of the band.
+    /// Lower end of the prediction interval.
     pub low: Picos,
-    /// Upper end of the band.
+    /// Upper end of the prediction interval.
     pub high: Picos,
 }
 
 impl CompareChart {
-    /// The figure of this comparison.
+    /// Returns the figure of this comparison.
     #[must_use]
     pub fn figure(&self) -> Figure {
         Figure {
@@ -56,7 +56,7 @@ impl CompareChart {
         }
     }
 
-    /// The protocols, those with most rows first.
+    /// Returns the protocols, those with most rows first.
     fn protocols(&self) -> impl Iterator<Item = &str> {
         let series = self.series.iter().enumerate();
         let is_first = |number: usize, name: &str| self.series.iter().take(number).all(|other| other.protocol != name);
@@ -67,7 +67,7 @@ impl CompareChart {
         self.series.iter().flat_map(|series| &series.points)
     }
 
-    /// Series of points.
+    /// Returns the series as scattered points.
     fn scattered(&self, protocol: Option<&str>, place: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
         let is_wanted = |series: &ComparedSeries| protocol.is_none_or(|wanted| series.protocol == wanted);
         let series = self.series.iter().enumerate().filter(|(_, series)| is_wanted(series));
@@ -79,7 +79,8 @@ impl CompareChart {
         series.map(line).collect()
     }
 
-    /// The usual ends of the band over the prediction: medians, since a band ends at the bound of its row.
+    /// Returns the median ends of the prediction intervals, relative to the prediction. Medians, since an interval ends
+    /// at the bound of its row.
     fn band(&self) -> Option<(f64, f64)> {
         let share = |of: fn(&ComparedPoint) -> Picos| {
             let mut shares: Vec<f64> =
@@ -90,7 +91,7 @@ impl CompareChart {
         Some((share(|point| point.low)?, share(|point| point.high)?))
     }
 
-    /// Least and largest of a figure; none of nothing.
+    /// Returns the smallest and largest positive value of a figure; `None` if there is none.
     fn range(&self, of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
         let mut values: Vec<f64> = self.points().map(of).filter(|value| value.is_finite() && *value > 0.0).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -118,7 +119,7 @@ impl CompareChart {
         }
     }
 
-    /// Errors by size, with the usual band at each size: medians again.
+    /// Chart of errors by size, with the median prediction interval at each size.
     fn residuals(&self, protocol: &str) -> LineChart {
         let mut lines = self.scattered(Some(protocol), |point| {
             (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0)
@@ -127,7 +128,7 @@ impl CompareChart {
         let own = self.series.iter().filter(|series| series.protocol == protocol);
         for point in own.flat_map(|series| &series.points) {
             let [below, above] = by_size.entry(point.bytes.0).or_default();
-            // A time at an end of the band is off by this much.
+            // Error of a measurement at an end of the interval.
             let error = |end: Picos| point.predicted.0 as f64 / end.0.max(1) as f64 - 1.0;
             below.push(error(point.high));
             above.push(error(point.low));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn points_lie_where_their_figures_are() {
+    fn points_are_plotted_at_their_values() {
         let series = ComparedSeries {
             name: "ring ll".into(),
             protocol: "ll".into(),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_chart() {
+    fn empty_charts_are_errors() {
         assert!(render(&CompareChart::default().figure(), Format::Svg).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The picture of a calibration: a table of parameters, each with its value and a bar from end to end of its interval.
+//! Picture of a calibration: a table of parameters, each with its value and a bar for its interval.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
@@ -8,47 +8,47 @@ use super::canvas::{Canvas, Lettering, Stroke};
 use super::output::{self, Drawing};
 use super::{ChartError, Format, palette};
 
-/// What the picture needs; the command fills it.
+/// Data of the picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EstimatesTable {
     /// One line, bold.
     pub title: String,
     /// One line under it. May be empty.
     pub subtitle: String,
-    /// Lines above the parameters: what was predicted, and how far off it is.
+    /// Rows above the parameters: predicted quantities and their errors.
     pub errors: Vec<[String; 4]>,
-    /// Heads of the columns of `errors`.
+    /// Column headings of `errors`.
     pub error_heads: [String; 4],
-    /// The parameters, those of a protocol or launch mode side by side.
+    /// Parameters, grouped by protocol or launch mode.
     pub estimates: Vec<Estimated>,
 }
 
-/// A parameter.
+/// Estimated parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimated {
-    /// As profile files call it.
+    /// Name in profile files.
     pub name: String,
-    /// Its unit; empty for fractions.
+    /// Unit; empty for fractions.
     pub unit: String,
-    /// Its value.
+    /// Value.
     pub value: f64,
-    /// Lower end of its interval.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 28.0;
 const ROW: f64 = 21.0;
-/// Right edges of value, interval and, of errors, of the three figures.
+/// Right edges of the value and interval columns, and of the three error columns.
 const FIGURES: [f64; 3] = [430.0, 520.0, 610.0];
-/// Ends of the bars.
+/// Horizontal extent of the bars.
 const BARS: (f64, f64) = (660.0, WIDTH - MARGIN);
 const STRIPE: RGBColor = palette::FINE_GRID;
 
 impl EstimatesTable {
-    /// The bytes of a picture.
+    /// Renders the picture.
     ///
     /// # Errors
     /// [`ChartError::NoData`] without parameters; the others are defects of the drawing library.
@@ -63,13 +63,14 @@ impl EstimatesTable {
         MARGIN + if self.subtitle.is_empty() { 34.0 } else { 58.0 }
     }
 
-    /// Where the parameters begin.
+    /// Top edge of the parameters.
     fn middle(&self) -> f64 {
         self.top() + if self.errors.is_empty() { 0.0 } else { (self.errors.len() as f64 + 1.0) * ROW + 26.0 }
     }
 }
 
-/// The bar of an interval, as parts of the largest end of those that share a unit and a table: 0 to 1.
+/// Returns low end, value and high end of an interval as fractions (0 to 1) of the largest end among parameters of the
+/// same unit and table.
 fn bar(one: &Estimated, all: &[Estimated]) -> Option<(f64, f64, f64)> {
     let of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
     let alike = all.iter().filter(|other| other.unit == one.unit && of(&other.name) == of(&one.name));
@@ -154,7 +155,7 @@ mod tests {
             estimates: vec![one("protocol.ll.step", 1.0), one("protocol.ll.pass.send", 2.0), one("links.nvlink", 4.0)],
             ..EstimatesTable::default()
         };
-        // Of one table the largest end is 4.
+        // The largest end in this table is 4.
         assert_eq!(bar(&table.estimates[0], &table.estimates), Some((0.125, 0.25, 0.5)));
         assert_eq!(bar(&table.estimates[2], &table.estimates), Some((0.25, 0.5, 1.0)));
         let svg = String::from_utf8(table.render(Format::Svg).unwrap()).unwrap();

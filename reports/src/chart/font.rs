@@ -1,4 +1,4 @@
-//! The fonts of the charts, embedded and made known to plotters once.
+//! Embedded fonts of the charts, registered with plotters once.
 
 use std::sync::OnceLock;
 
@@ -6,14 +6,14 @@ use plotters::style::{FontStyle, register_font};
 
 use super::ChartError;
 
-/// The family as SVG writes it: a viewer without DejaVu takes the next one, each about as wide. plotters looks its own
-/// copy up by this name.
+/// Font family in SVG: a viewer without DejaVu uses the next one, each of similar width. plotters finds its own copy by
+/// this name.
 pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Arial, sans-serif";
 
 static REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold-subset.ttf");
 
-/// Makes the fonts known; plotters finds no font without it.
+/// Registers the fonts; plotters finds no font without it.
 pub(super) fn register() -> Result<(), ChartError> {
     static DONE: OnceLock<bool> = OnceLock::new();
     let registered = DONE.get_or_init(|| {

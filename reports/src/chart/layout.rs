@@ -1,14 +1,14 @@
-//! Where title, ribbon, panels and legend stand on the sheet, in logical pixels.
+//! Positions of title, ribbon, panels and legend on the sheet, in logical pixels.
 
 use super::canvas::At;
 use super::figure::Figure;
 
-/// The sheet.
+/// Width of the sheet.
 pub(super) const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 28.0;
-/// Room for the labels of the y axis.
+/// Width of the labels of the y axis.
 const Y_LABELS: f64 = 58.0;
-/// Room between the panels and the legend.
+/// Gap between the panels and the legend.
 const GUTTER: f64 = 26.0;
 const PANEL_HEIGHT: f64 = 300.0;
 const PANEL_TITLE: f64 = 30.0;
@@ -16,7 +16,7 @@ const X_LABELS: f64 = 30.0;
 const PANEL_GAP: f64 = 14.0;
 const RIBBON: f64 = 22.0;
 
-/// A rectangle.
+/// Rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Frame {
     pub left: f64,
@@ -26,27 +26,27 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The place of a point given from 0 to 1, with 0 at the left and the bottom.
+    /// Returns the position of a point given from 0 to 1, with 0 at the left and the bottom.
     pub(super) fn at(&self, x: f64, y: f64) -> At {
         (self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top))
     }
 }
 
-/// Where everything stands.
+/// Positions of all parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub height: f64,
-    /// Left edge and middle line of the title.
+    /// Left edge and vertical centre of the title.
     pub title: At,
-    /// The same of the subtitle.
+    /// Left edge and vertical centre of the subtitle.
     pub subtitle: At,
-    /// Widest that title and subtitle may be.
+    /// Maximum width of title and subtitle.
     pub title_width: f64,
-    /// The strip above the first panel.
+    /// Ribbon above the first panel.
     pub ribbon: Frame,
-    /// What the lines are drawn in.
+    /// Plot areas of the panels.
     pub panels: Vec<Frame>,
-    /// Middle of the title of the x axis, under the last panel; `None` where the figure has none.
+    /// Centre of the title of the x axis, under the last panel; `None` if the figure has none.
     pub x_title: Option<At>,
     /// Top left of the legend.
     pub legend: At,

@@ -1,4 +1,4 @@
-//! The legend beside the panels: one entry for each line that has a name, in drawing order of importance.
+//! Legend at the side of the panels: one entry per named line, most important first.
 
 use plotters::prelude::DrawingBackend;
 
@@ -6,21 +6,21 @@ use super::canvas::{At, Canvas, Lettering, Stroke};
 use super::figure::{Figure, Role, Shade};
 use super::{ChartError, palette};
 
-/// Widest that the column may be; longer names are cut.
+/// Maximum width of the column; longer names are truncated.
 const MAX_WIDTH: f64 = 290.0;
 const MIN_WIDTH: f64 = 120.0;
 const SAMPLE: f64 = 30.0;
 const ROW: f64 = 21.0;
 const GAP: f64 = 9.0;
 
-/// What a sample shows.
+/// Sample of a legend entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
     Line(Role),
     Band,
 }
 
-/// The entries of a figure and how wide they are.
+/// Entries of a figure, and the width of the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Legend {
     entries: Vec<(Sample, String)>,

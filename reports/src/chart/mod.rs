@@ -1,7 +1,8 @@
-//! Line charts, as SVG and PNG, that look the same on every machine.
+//! Line charts as SVG and PNG, identical on every machine.
 //!
-//! A [`Figure`] is a title, panels that stand above each other, and one legend beside them. [`PlanChart`] makes the
-//! figure of a plan from sizes and times, [`CompareChart`] that of measured against predicted; anything else fills a [`Figure`] itself.
+//! A [`Figure`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
+//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`Figure`]
+//! themselves.
 //!
 //! ```
 //! use fabricast_reports::chart::{self, Format, PlanChart, Point, Strategy};
@@ -19,8 +20,8 @@
 //! # Ok::<(), chart::ChartError>(())
 //! ```
 //!
-//! The way of a figure: [`plan`](PlanChart::figure) → `layout` (where the panels and the legend stand) → `panel`,
-//! `legend`, `ribbon` (what is drawn, in logical pixels) → `canvas` (plotters' SVG or bitmap back end).
+//! Drawing steps: [`plan`](PlanChart::figure) → `layout` (positions of panels and legend) → `panel`, `legend`, `ribbon`
+//! (drawing in logical pixels) → `canvas` (SVG or bitmap back end of plotters).
 
 pub(crate) mod axis;
 mod bars;
@@ -54,20 +55,20 @@ pub use output::render;
 pub use plan::{Measured, Pick, PlanChart, Point, Spread, Strategy};
 pub use spans::{Span, Spans, render_spans};
 
-/// What a chart is written as.
+/// File format of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Scalable, for pages and papers; text stays text.
+    /// Scalable, for pages and papers; text remains text.
     Svg,
-    /// Two pixels for each logical one, with the embedded font.
+    /// Two pixels per logical pixel, with the embedded font.
     Png,
 }
 
 impl Format {
-    /// The format that a file's extension asks for.
+    /// Returns the format of a file's extension.
     ///
     /// # Errors
-    /// [`ChartError::UnknownFormat`] where the extension is neither `svg` nor `png` (in any case).
+    /// [`ChartError::UnknownFormat`] if the extension is neither `svg` nor `png` (in any case).
     pub fn of_path(path: &Path) -> Result<Self, ChartError> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
@@ -78,25 +79,25 @@ impl Format {
     }
 }
 
-/// Why there is no chart.
+/// Errors of drawing a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum ChartError {
-    /// No point can be drawn: there are none, or none is positive and finite where the axis is logarithmic.
+    /// No point can be drawn: there are none, or none is finite and, on a logarithmic axis, positive.
     #[error("the chart `{title}` has no point that can be drawn")]
     NoData {
         /// Title of the figure.
         title: String,
     },
-    /// The extension of a file names no format.
+    /// The extension of a file is no known format.
     #[error("`{path}` names no chart format: expected a file name that ends in `.svg` or `.png`")]
     UnknownFormat {
-        /// The path as given.
+        /// Path as given.
         path: String,
     },
-    /// The drawing library refused.
+    /// The drawing library failed.
     #[error("drawing the chart failed: {0}")]
     Draw(String),
-    /// The PNG encoder refused.
+    /// The PNG encoder failed.
     #[error("writing the chart as PNG failed")]
     Png(#[from] png::EncodingError),
 }

@@ -1,4 +1,4 @@
-//! A figure becomes the bytes of a file.
+//! Rendering of figures to the bytes of a file.
 
 use fabricast_topologies::visible::visible_in_xml;
 use plotters::backend::{BitMapBackend, SVGBackend};
@@ -13,18 +13,18 @@ use super::legend::Legend;
 use super::panel::Panel;
 use super::{ChartError, Format, font, palette};
 
-/// Drawn pixels that are averaged to one pixel of the PNG, each way.
+/// Drawn pixels that are averaged to one pixel of the PNG, in each direction.
 const SMOOTHING: u32 = 2;
-/// What plotters' bitmap back end lacks in the height of a text, in ems: it puts the baseline 0.12 em under the middle,
-/// SVG's `0.5ex` is 0.27 em in DejaVu Sans.
+/// Vertical correction of texts in plotters' bitmap back end, in ems: it puts the baseline 0.12 em under the centre,
+/// while SVG's `0.5ex` is 0.27 em in DejaVu Sans.
 const BITMAP_DROP: f64 = 0.15;
-/// Pixels per metre at two pixels for a logical one (192 dpi).
+/// Pixels per metre at two pixels per logical pixel (192 dpi).
 const DENSITY: u32 = 7559;
 
-/// Draws a figure; the caller writes the bytes where they belong.
+/// Draws a figure and returns the bytes of the file.
 ///
 /// # Errors
-/// [`ChartError::NoData`] where a panel has no point to draw; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if a panel has no point to draw; the others are defects of the drawing library.
 pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     font::register()?;
     let panels: Option<Vec<Panel<'_>>> = figure.panels.iter().map(Panel::new).collect();
@@ -35,16 +35,16 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     bytes(&Sheet { figure, panels, legend, layout }, format)
 }
 
-/// Anything that is drawn in logical pixels, whichever back end lies under it.
+/// Drawing in logical pixels, independent of the back end.
 pub(crate) trait Drawing {
     /// Size in logical pixels.
     fn size(&self) -> (u32, u32);
 
-    /// Draws everything. `drop` is for [`Canvas::new`].
+    /// Draws everything. `drop`: see [`Canvas::new`].
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError>;
 }
 
-/// The bytes of a file with a drawing in it.
+/// Returns the bytes of a file with a drawing.
 pub(crate) fn bytes(drawing: &impl Drawing, format: Format) -> Result<Vec<u8>, ChartError> {
     font::register()?;
     match format {
@@ -58,7 +58,7 @@ fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
     let drawn = (width * DETAIL, height * DETAIL);
     let mut text = String::new();
     drawing.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
-    // The view box keeps the drawn size, the picture is shown at the logical one.
+    // The view box has the drawn size, the picture is shown at the logical size.
     let (as_drawn, as_shown) = (size_attributes(drawn), size_attributes((width, height)));
     Ok(visible_in_xml(&text.replacen(&as_drawn, &as_shown, 1)).into_owned())
 }
@@ -80,7 +80,7 @@ fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {
     Ok(file)
 }
 
-/// A figure with everything decided but the back end.
+/// Figure that is ready to draw with any back end.
 struct Sheet<'a> {
     figure: &'a Figure,
     panels: Vec<Panel<'a>>,
@@ -119,7 +119,7 @@ fn size_attributes((width, height): (u32, u32)) -> String {
     format!("<svg width=\"{width}\" height=\"{height}\"")
 }
 
-/// Averages squares of [`SMOOTHING`] pixels of an RGB picture.
+/// Averages squares of [`SMOOTHING`] × [`SMOOTHING`] pixels of an RGB picture.
 fn average(pixels: &[u8], width: usize) -> Vec<u8> {
     let n = SMOOTHING as usize;
     let row = 3 * width;

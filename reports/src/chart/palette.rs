@@ -1,8 +1,8 @@
-//! Colours and markers that tell lines apart, also for colour-blind readers and in grey.
+//! Colours and markers of lines, distinguishable for colour-blind readers and in greyscale.
 //!
 //! The hues are those of Okabe and Ito (2008, "Color Universal Design") without yellow, which is too light for a thin
-//! line on white, then indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour comes with a
-//! marker of its own, so that a line is known by its shape too.
+//! line on white, then indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour is paired
+//! with a marker, so that lines also differ by shape.
 
 use plotters::style::RGBColor;
 
@@ -22,19 +22,19 @@ pub(crate) const COLOURS: [RGBColor; 10] = [
 
 /// Title and bound.
 pub(crate) const INK: RGBColor = RGBColor(36, 41, 47);
-/// Labels.
+/// Text labels.
 pub(crate) const TEXT: RGBColor = RGBColor(87, 96, 106);
-/// Lines that need no name.
+/// Lines without a name.
 pub(crate) const OTHER: RGBColor = RGBColor(196, 202, 208);
 /// Grid lines with a label.
 pub(crate) const GRID: RGBColor = RGBColor(228, 232, 236);
-/// Grid lines without one.
+/// Grid lines without a label.
 pub(crate) const FINE_GRID: RGBColor = RGBColor(243, 245, 247);
-/// The axis that values stand on.
+/// Axis line.
 pub(crate) const AXIS: RGBColor = RGBColor(140, 149, 159);
-/// The broad line under the picked points.
+/// Broad line under the selected points.
 pub(crate) const PICK: RGBColor = RGBColor(255, 223, 128);
-/// A shaded band.
+/// Shaded band.
 pub(crate) const BAND: RGBColor = RGBColor(221, 229, 238);
 
 /// Shapes of points.
@@ -51,7 +51,7 @@ pub(crate) enum Marker {
 const MARKERS: [Marker; 6] =
     [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::TriangleDown, Marker::Pentagon];
 
-/// Colour and marker of a series; numbers past the palette start again.
+/// Returns the colour and marker of a series; numbers past the palette start again.
 pub(crate) fn series(number: usize) -> (RGBColor, Marker) {
     let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or(INK);
     let marker = MARKERS.get(number % MARKERS.len()).copied().unwrap_or(Marker::Circle);
@@ -59,7 +59,8 @@ pub(crate) fn series(number: usize) -> (RGBColor, Marker) {
 }
 
 impl Marker {
-    /// Corners of the shape around the origin, for a circle of the same weight with radius 1; none for the circle.
+    /// Returns the corners of the shape around the origin, with the visual weight of a circle of radius 1; empty for
+    /// the circle.
     pub(crate) fn corners(self) -> &'static [(f64, f64)] {
         match self {
             Self::Circle => &[],

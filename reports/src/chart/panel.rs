@@ -1,4 +1,4 @@
-//! One panel: grid, labels, bands, lines.
+//! Panel of a figure: grid, labels, bands, lines.
 
 use plotters::prelude::DrawingBackend;
 use plotters::style::text_anchor::HPos;
@@ -9,10 +9,10 @@ use super::figure::{Band, Line, LineChart, Role, Shade};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
-/// Points of a line that get a marker each; longer lines are drawn without.
+/// Maximum number of points with markers; longer lines are drawn without.
 const MOST_MARKERS: usize = 64;
 
-/// A panel with the ranges of its axes.
+/// Panel with the ranges of its axes.
 pub(super) struct Panel<'a> {
     chart: &'a LineChart,
     x: Span,
@@ -20,7 +20,7 @@ pub(super) struct Panel<'a> {
 }
 
 impl<'a> Panel<'a> {
-    /// `None` where no point of the chart can be drawn.
+    /// Creates a panel; `None` if no point of the chart can be drawn.
     pub(super) fn new(chart: &'a LineChart) -> Option<Self> {
         let visible = |&(x, y): &(f64, f64)| chart.x.shows(x) && chart.y.shows(y);
         let of_bands = chart.bands.iter().flat_map(|band| &band.points);
@@ -48,7 +48,7 @@ impl<'a> Panel<'a> {
         }
         self.draw_grid(canvas, frame)?;
         let mut lines: Vec<&Line> = self.chart.lines.iter().collect();
-        // The first series matters most, so it is drawn over the others.
+        // The first series is the most important, so it is drawn over the others.
         lines.sort_by_key(|line| match line.role {
             Role::Pick => (0, 0),
             Role::Other => (1, 0),

@@ -1,49 +1,49 @@
-//! The chart of a plan: time above, bus bandwidth below, against size.
+//! Chart of a plan: time in the upper panel, bus bandwidth in the lower one, against size.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Axis, Band, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, Shade, palette};
 
-/// What the chart of a plan needs; the command fills it from a plan.
+/// Data of the chart of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanChart {
     /// Title: `all_reduce on hgx-h200`.
     pub title: String,
     /// Subtitle: ranks, profile, launch.
     pub subtitle: String,
-    /// Bus bandwidth over algorithm bandwidth of the collective at hand (nccl-tests: 2(n−1)/n for an all_reduce).
+    /// Bus bandwidth ÷ algorithm bandwidth of the collective (nccl-tests: 2(n−1)/n for an all_reduce).
     pub bus_factor: f64,
-    /// The strategies to compare, most important first: the first [`PlanChart::NAMED`] get a colour, the rest are grey.
+    /// Strategies to compare, most important first: the first [`PlanChart::NAMED`] get a colour, the rest are grey.
     pub strategies: Vec<Strategy>,
-    /// Which strategy was picked at which size, by rising size.
+    /// Selected strategy at each size, by ascending size.
     pub picks: Vec<Pick>,
-    /// What no schedule can beat.
+    /// Lower bound on the time of any schedule.
     pub bound: Vec<Point>,
-    /// Error band of the pick; empty for none.
+    /// Prediction interval of the selected strategy; may be empty.
     pub band: Vec<Spread>,
-    /// What was measured, if anything.
+    /// Measurements, if any.
     pub measured: Option<Measured>,
 }
 
-/// A line of the chart.
+/// Strategy: a line of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strategy {
-    /// Its name in the legend: `ring ll128 · 8 channels`.
+    /// Name in the legend: `ring ll128 · 8 channels`.
     pub name: String,
-    /// Its times, by rising size.
+    /// Times, by ascending size.
     pub points: Vec<Point>,
 }
 
-/// A size and a time.
+/// Time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// nccl-tests' size: the larger buffer.
+    /// Message size as nccl-tests defines it: the larger buffer.
     pub bytes: Bytes,
-    /// How long it takes.
+    /// Completion time.
     pub time: Picos,
 }
 
-/// The choice at one size.
+/// Selected strategy at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// The size.
@@ -52,7 +52,7 @@ pub struct Pick {
     pub strategy: usize,
 }
 
-/// The band of a time at one size.
+/// Prediction interval of the time at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// The size.
@@ -63,10 +63,10 @@ pub struct Spread {
     pub high: Picos,
 }
 
-/// Measured points.
+/// Measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// What they are: `measured, NCCL 2.28.9`.
+    /// Name: `measured, NCCL 2.28.9`.
     pub name: String,
     /// The points.
     pub points: Vec<Point>,
@@ -76,7 +76,7 @@ impl PlanChart {
     /// Strategies that get a colour, a marker and a name of their own.
     pub const NAMED: usize = palette::COLOURS.len();
 
-    /// The figure of this plan.
+    /// Returns the figure of this plan.
     #[must_use]
     pub fn figure(&self) -> Figure {
         Figure {
@@ -93,7 +93,7 @@ impl PlanChart {
         }
     }
 
-    /// GB/s, as nccl-tests defines it: size over time, times the factor of the collective.
+    /// Bus bandwidth in GB/s as nccl-tests defines it: size ÷ time × factor of the collective.
     fn bus_bandwidth(&self, bytes: Bytes, time: Picos) -> f64 {
         // Bytes per picosecond are TB/s.
         bytes.0 as f64 / time.0 as f64 * 1e3 * self.bus_factor
@@ -142,7 +142,8 @@ impl PlanChart {
         self.picks.iter().filter_map(time_at).collect()
     }
 
-    /// Neighbouring picks of the same strategy joined; the border lies half-way (in the logarithm) between two sizes.
+    /// Returns the ribbon, with adjacent picks of the same strategy merged; boundaries lie at the geometric mean of two
+    /// sizes.
     fn ribbon(&self) -> Option<Ribbon> {
         let mut parts: Vec<RibbonPart> = Vec::new();
         let mut previous: Option<Pick> = None;

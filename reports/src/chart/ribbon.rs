@@ -1,4 +1,4 @@
-//! The strip above the first panel: what holds where.
+//! Ribbon above the first panel, which labels ranges of the x axis.
 
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
@@ -10,7 +10,7 @@ use super::figure::{Ribbon, Role};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
-/// Lightens a colour so that dark letters read on it.
+/// Lightens a colour so that dark text is readable on it.
 fn tint(RGBColor(r, g, b): RGBColor) -> RGBColor {
     let lighter = |c: u8| (255 - (255 - u16::from(c)) * 3 / 10) as u8;
     RGBColor(lighter(r), lighter(g), lighter(b))
@@ -32,7 +32,7 @@ impl Ribbon {
             if !(x.axis().shows(part.from) && x.axis().shows(part.to)) {
                 continue;
             }
-            // The ends belong to the first and the last pick, and single sizes keep a sliver.
+            // The first and last parts extend to the ends of the axis, and single sizes get a minimum width.
             let from = if number == 0 { 0.0 } else { x.place(part.from) };
             let to = if number == last { 1.0 } else { x.place(part.to) };
             let (left, right) = (frame.at(from, 0.0).0, frame.at(to, 0.0).0);

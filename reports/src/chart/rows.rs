@@ -1,4 +1,4 @@
-//! What charts of rows share (bars, spans of time): a title and a line under it, a legend of areas, names of rows, and an axis of
+//! Common parts of charts of rows (bars, spans of time): title and subtitle, legend of areas, row names, and an axis of
 //! vertical lines.
 
 use plotters::prelude::DrawingBackend;
@@ -13,23 +13,23 @@ const MARGIN: f64 = 24.0;
 const TOP: f64 = 84.0;
 const KEYS: f64 = 22.0;
 
-/// Measures of a kind of chart.
+/// Dimensions of a kind of chart, in logical pixels.
 pub(super) struct Measures {
-    /// Of the whole sheet.
+    /// Width of the whole sheet.
     pub width: f64,
     /// Height of a row.
     pub row: f64,
-    /// Width that names of rows take.
+    /// Width of the row names.
     pub names: f64,
-    /// Width that is kept free on the right.
+    /// Width reserved on the right.
     pub labels: f64,
-    /// Size of the letters of the line under the title.
+    /// Font size of the line under the title.
     pub remark: f64,
-    /// Lines of the axis, about.
+    /// Approximate number of axis lines.
     pub ticks: usize,
 }
 
-/// Rows of a chart before anything stands in them.
+/// Rows of a chart, without their content.
 pub(super) struct Rows<'a> {
     title: &'a str,
     remark: &'a str,
@@ -37,12 +37,12 @@ pub(super) struct Rows<'a> {
     count: usize,
     span: Span,
     measures: Measures,
-    /// Where each entry of the legend begins, and its row.
+    /// Left edge and row of each legend entry.
     keys: Vec<(f64, usize)>,
 }
 
 impl<'a> Rows<'a> {
-    /// So many rows over a span, with a title, a line under it, and names of what has a colour each.
+    /// Creates `count` rows over a span, with a title, a line under it, and the names of the coloured kinds.
     pub(super) fn new(
         (title, remark): (&'a str, &'a str),
         kinds: &'a [String],
@@ -54,7 +54,7 @@ impl<'a> Rows<'a> {
         Ok(Self { title, remark, kinds, count, span, measures, keys })
     }
 
-    /// Under the legend.
+    /// Top edge of the rows, under the legend.
     pub(super) fn top(&self) -> f64 {
         TOP + (self.keys.last().map_or(0, |key| key.1) + 1) as f64 * KEYS
     }
@@ -63,12 +63,12 @@ impl<'a> Rows<'a> {
         self.top() + self.count as f64 * self.measures.row
     }
 
-    /// Of the sheet.
+    /// Returns the size of the sheet.
     pub(super) fn size(&self) -> (u32, u32) {
         (self.measures.width as u32, (self.bottom() + 36.0) as u32)
     }
 
-    /// Where rows begin.
+    /// Left edge of the rows.
     pub(super) fn left(&self) -> f64 {
         MARGIN + self.measures.names
     }
@@ -77,17 +77,17 @@ impl<'a> Rows<'a> {
         self.measures.width - MARGIN - self.measures.labels
     }
 
-    /// The place of a value.
+    /// Returns the x coordinate of a value.
     pub(super) fn at(&self, value: f64) -> f64 {
         self.left() + self.span.place(value) * (self.right() - self.left())
     }
 
-    /// The middle of a row.
+    /// Returns the vertical centre of a row.
     pub(super) fn middle(&self, row: usize) -> f64 {
         self.top() + (row as f64 + 0.5) * self.measures.row
     }
 
-    /// Draws all but the rows.
+    /// Draws everything except the rows.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         canvas.fill(RGBColor(255, 255, 255))?;
         let wide = self.measures.width - 2.0 * MARGIN;
@@ -124,7 +124,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where the entries of a legend begin in a sheet so wide, and their rows.
+/// Returns the left edges and rows of the entries of a legend on a sheet of this width.
 fn places_of_keys(names: &[String], width: f64) -> Result<Vec<(f64, usize)>, ChartError> {
     let (mut x, mut row) = (MARGIN, 0);
     let mut keys = Vec::with_capacity(names.len());

@@ -1,4 +1,4 @@
-//! Spans of time in rows: who did what from when to when.
+//! Gantt charts: spans of time in rows.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 
@@ -8,40 +8,40 @@ use super::output::{self, Drawing};
 use super::rows::{Measures, Rows};
 use super::{ChartError, Format, palette};
 
-/// Spans of time in rows.
+/// Chart of spans of time in rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spans {
-    /// What is shown.
+    /// Title.
     pub title: String,
     /// Names of the rows, first on top.
     pub rows: Vec<String>,
-    /// Names of the kinds, which have a colour each.
+    /// Names of the kinds; each has a colour.
     pub kinds: Vec<String>,
     /// The spans.
     pub spans: Vec<Span>,
-    /// Where the last one ends, µs.
+    /// End of the last span, µs.
     pub end: f64,
-    /// A line under it. May be empty.
+    /// Line under the title. May be empty.
     pub remark: String,
 }
 
-/// A span of time.
+/// Span of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span {
     /// Number of its row.
     pub row: usize,
     /// Number of its kind.
     pub kind: usize,
-    /// When it begins, µs.
+    /// Start, µs.
     pub from: f64,
-    /// When it ends, µs.
+    /// End, µs.
     pub to: f64,
-    /// What it is.
+    /// Name.
     pub name: String,
 }
 
 impl Spans {
-    /// The range of the axis; `None` where there is nothing to draw.
+    /// Returns the range of the axis; `None` if there is nothing to draw.
     pub(crate) fn extent(&self) -> Option<axis::Span> {
         let end = [self.end].into_iter().filter(|_| !self.spans.is_empty());
         Axis::linear(Quantity::Time).span(end)
@@ -58,7 +58,7 @@ struct Sheet<'a> {
 /// Draws spans as SVG or PNG.
 ///
 /// # Errors
-/// [`ChartError::NoData`] where there is no span; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if there is no span; the others are defects of the drawing library.
 pub fn render_spans(chart: &Spans, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let extent = chart.extent().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_drawn_and_nothing_is_no_chart() {
+    fn spans_are_drawn_and_empty_charts_are_errors() {
         let span = Span { row: 1, kind: 0, from: 10.0, to: 30.0, name: "forward".into() };
         let chart = Spans {
             title: "a <b>".into(),

@@ -1,4 +1,4 @@
-//! Bars of parts as a chart that can be pointed at; parts can be hidden, the others then close up (`page.js`).
+//! Interactive chart of stacked bars. Parts can be hidden, and the others then close the gap (`page.js`).
 
 use super::frame::{columns, figure, legend_of_areas, plot};
 use crate::chart::BarChart;
@@ -10,14 +10,14 @@ const NAMES: f64 = 190.0;
 const LABELS: f64 = 120.0;
 const ROW: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
-/// What is thinner is not drawn; it could not be seen.
+/// Minimum width of a drawn part; thinner ones would be invisible.
 const THINNEST: f64 = 0.05;
-/// Letters that fit beside a bar.
+/// Maximum characters of a bar's name.
 const LETTERS: usize = 26;
-/// Letters that fit behind a bar.
+/// Maximum characters of a label after a bar.
 const REMARK: usize = 17;
 
-/// Writes bars; where there is nothing to draw, it says so.
+/// Writes a bar chart, or a message if there is nothing to draw.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
     let said = ("chart bars", chart.title.as_str(), chart.subtitle.as_str());
     figure(said, (chart.span(), "There is nothing to draw."), markup, |span, markup| draw(chart, &span, markup));

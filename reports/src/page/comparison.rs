@@ -1,4 +1,4 @@
-//! The page of a comparison: measured against predicted, group by group.
+//! Page of a comparison: measured against predicted, by group.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::chart::{CompareChart, ComparedPoint, ComparedSeries, LineChart, Role}
 use crate::format;
 use crate::table::{Cell, Column, Table, Tone, Unit, Value};
 
-/// What `compare --format json` writes, as far as it is shown.
+/// Output of `compare --format json`, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Comparison {
     summary: Summary,
@@ -21,7 +21,7 @@ pub struct Comparison {
     rejected: Vec<Rejected>,
 }
 
-/// Errors: predicted over measured, less one.
+/// Error statistics: predicted ÷ measured − 1.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 struct Summary {
     rows: usize,
@@ -85,7 +85,7 @@ struct Rejected {
     reason: String,
 }
 
-/// Rows of the table of all; of more, those that are farthest off.
+/// Maximum rows in the table of all rows; the rows with the largest errors are shown.
 const MOST_ROWS: usize = 2_000;
 
 pub(super) fn page(found: &Comparison) -> Page {
@@ -153,7 +153,7 @@ impl Group {
     }
 }
 
-/// The chart that `compare --chart` draws, with words to each point.
+/// The charts of `compare --chart`, with tooltips.
 fn charts(found: &Comparison) -> Vec<Block> {
     let mut by_way: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
     for row in &found.rows {

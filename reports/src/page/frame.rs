@@ -1,10 +1,10 @@
-//! What charts that can be pointed at have in common: the figure, the drawing that takes the keyboard, the legend, ticks.
+//! Common parts of interactive charts: figure, keyboard-operated drawing, legend, ticks.
 
 use crate::chart::axis::Tick;
 use crate::chart::palette;
 use crate::markup::{Markup, number};
 
-/// A figure with its title, what there is to draw or the word that there is nothing, and a remark below where there is one.
+/// Writes a figure with its title, the drawing or a message that there is none, and an optional remark below.
 pub(super) fn figure<T>(
     (class, title, remark): (&str, &str, &str),
     (sheet, nothing): (Option<T>, &str),
@@ -23,12 +23,12 @@ pub(super) fn figure<T>(
     markup.close();
 }
 
-/// A sentence below a chart, or instead of one.
+/// Writes a sentence below a chart, or in place of one.
 fn remark(text: &str, markup: &mut Markup) {
     markup.text("p", &[("class", "remark")], text);
 }
 
-/// The drawing, in a box of its own to scroll in; arrow keys go from one of its `things` to the next.
+/// Writes the drawing in a scrollable box; arrow keys move between its `things`.
 pub(super) fn plot(
     (width, height): (f64, f64),
     (title, things): (&str, &str),
@@ -46,7 +46,7 @@ pub(super) fn plot(
     markup.close();
 }
 
-/// Vertical lines of a grid with their labels below, in a drawing whose rows end at `bottom`.
+/// Writes vertical grid lines with labels below, in a drawing whose rows end at `bottom`.
 pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, markup: &mut Markup) {
     for tick in ticks {
         let x = number(left + tick.at * wide);
@@ -58,12 +58,12 @@ pub(super) fn columns(ticks: &[Tick], (left, wide): (f64, f64), bottom: f64, mar
     }
 }
 
-/// The class of a series of this number in the style sheet.
+/// Returns the style sheet class of a series.
 pub(super) fn class_of_series(series: usize) -> String {
     format!("c{}", series % palette::COLOURS.len())
 }
 
-/// The legend of areas of these names; returns their classes, those of the series.
+/// Writes the legend of areas with these names; returns their classes.
 pub(super) fn legend_of_areas(names: &[String], markup: &mut Markup) -> Vec<String> {
     let classes: Vec<String> = (0..names.len()).map(class_of_series).collect();
     let keys = names.iter().zip(&classes);
@@ -71,7 +71,7 @@ pub(super) fn legend_of_areas(names: &[String], markup: &mut Markup) -> Vec<Stri
     classes
 }
 
-/// Buttons that show and hide what has their number.
+/// Writes a legend of buttons that show and hide the series of their number.
 pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str, String)>, markup: &mut Markup) {
     markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
     for (number, (name, class, key)) in entries.enumerate() {

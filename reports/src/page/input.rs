@@ -1,4 +1,4 @@
-//! What a page is made of, told by what a file holds, whatever it is called.
+//! Inputs of a page, identified by their content regardless of the file name.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use super::timeline::Trace;
 use super::{Block, Page, Section, comparison, plan, run, timeline};
 use crate::topology;
 
-/// A file that was understood.
+/// Parsed input file.
 #[derive(Debug)]
 pub enum Input {
     /// `results.json` of a study.
     Study(Box<Answer>),
     /// A plan.
     Plan(Box<SavedPlan>),
-    /// Measured against predicted.
+    /// Comparison of measured and predicted times.
     Comparison(Box<Comparison>),
-    /// One run.
+    /// Result of one simulation.
     Run(Box<Run>),
-    /// What happened in one run.
+    /// Trace of one simulation.
     Trace(Box<Trace>),
     /// A schedule.
     Schedule(Box<Schedule>),
@@ -36,51 +36,51 @@ pub enum Input {
     Fabric(Box<Fabric>),
 }
 
-/// Why there is no page.
+/// Errors of creating a page.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// Nothing that a page is made of.
+    /// The file is not a known input.
     #[error("{name}: nothing that a page is made of")]
     Unknown {
-        /// The file.
+        /// File name.
         name: String,
-        /// What it looks like and what would do.
+        /// Detected content, and the accepted inputs.
         help: String,
     },
-    /// A study: what it asks, not what it found.
+    /// A study definition without its results.
     #[error("{name}: a study, and none of the inputs is its results.json")]
     Study {
-        /// The file.
+        /// File name.
         name: String,
     },
-    /// It looks like something, and is not.
+    /// The file looks like a known input, but is invalid.
     #[error("{name}:{line}:{column}: {message}")]
     Syntax {
-        /// The file.
+        /// File name.
         name: String,
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// From 1.
+        /// Column, from 1.
         column: usize,
-        /// What was expected.
+        /// Expected content.
         message: String,
     },
-    /// It looks like a study's results, and is not.
+    /// The file looks like a study's results, but is invalid.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// It looks like a plan, and is not.
+    /// The file looks like a plan, but is invalid.
     #[error(transparent)]
     Plan(#[from] TableError),
-    /// It looks like a schedule, and is not.
+    /// The file looks like a schedule, but is invalid.
     #[error(transparent)]
     Schedule(#[from] FormatError),
-    /// It looks like a fabric, and is not.
+    /// The file looks like a fabric, but is invalid.
     #[error(transparent)]
     Fabric(#[from] fabricast_topologies::Error),
 }
 
 impl InputError {
-    /// What to do about it.
+    /// Returns advice for the user.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {
@@ -91,15 +91,15 @@ impl InputError {
     }
 }
 
-/// What would do.
+/// Accepted inputs.
 const EXPECTED: &str = "a page is made of results.json of `study`, what `plan`, `compare` and `simulate` write with \
                         --format json, the trace of `simulate --trace`, a schedule, or a fabric";
 
 impl Input {
-    /// Reads a file's text; `name` is for errors.
+    /// Reads a file's text; `name` appears in errors.
     ///
     /// # Errors
-    /// [`InputError`]: it is none of them, or something in it is wrong.
+    /// [`InputError`]: it is not a known input, or is invalid.
     pub fn read(text: &str, name: &str) -> Result<Self, InputError> {
         let text = text.trim_start_matches('\u{feff}');
         let unknown = |help: &str| Err(InputError::Unknown { name: name.to_owned(), help: help.to_owned() });
@@ -119,7 +119,7 @@ impl Input {
             return Ok(Self::Schedule(Box::new(format::read(text, name)?)));
         }
         use fabricast_topologies::read::Format as Topology;
-        // Any TOML, and much that is none, looks like a spec; one has these.
+        // The detection accepts nearly any text as a spec; a spec has one of these tables.
         let is_spec = ["[[node]]", "[[device]]", "[[link]]", "[cluster]"].iter().any(|table| text.contains(table));
         match fabricast_topologies::read::detect(text).filter(|kind| *kind != Topology::Spec || is_spec) {
             Some(_) => Ok(Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))),
@@ -152,7 +152,7 @@ impl Input {
     }
 }
 
-/// Whether a line begins tables of this name, as `[[name]]` or as `name = [`.
+/// Returns true if the text has tables of this name, as `[[name]]` or as `name = [`.
 fn has_table(text: &str, name: &str) -> bool {
     let lines = text.lines().map(|line| line.chars().filter(|c| !c.is_whitespace()).collect::<String>());
     let (heading, value) = (format!("[[{name}]]"), format!("{name}=["));
@@ -168,8 +168,8 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputErr
     })
 }
 
-/// A page of all inputs, in their order; studies first answer, by the page that `of_study` makes of each. What is beside a run (its
-/// fabric) shows the run's load.
+/// Creates a page of all inputs, in their order. `of_study` creates the part of each study. A fabric next to a run
+/// shows the run's link load.
 ///
 /// # Errors
 /// [`InputError`]: a schedule that cannot be drawn.
@@ -203,7 +203,7 @@ fn of_picture(title: String, picture: Picture) -> Page {
     Page { title, answer: Vec::new(), sections: vec![section] }
 }
 
-/// A fabric with the load of the first run that is on it.
+/// Picture of a fabric with the load of the first run on it.
 fn of_fabric<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) -> Picture {
     let names = fabric.link_names();
     let load = runs.find_map(|run| run.load_of(&names).map(|load| (run.what(), load)));
@@ -214,7 +214,8 @@ fn of_fabric<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) 
     Picture::of_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })
 }
 
-/// Several pages as one: the first gives the title, and each its sections under its own.
+/// Joins several pages into one. The title names the first pages, and sections are prefixed with the title of their
+/// page.
 fn joined(mut pages: Vec<Page>) -> Page {
     if pages.len() == 1 {
         return pages.pop().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Lines and points over two axes as a chart that can be pointed at: each point is an element with words of its own.
+//! Interactive chart of lines and points over two axes: each point has a tooltip.
 
 use super::Lines;
 use super::frame::{class_of_series, figure, legend, plot};
@@ -13,19 +13,19 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Width of a letter of a label, at most, on average.
+/// Upper limit of the average width of a label's character.
 const LETTER: f64 = 8.0;
-/// Points of a line that can be pointed at; of longer lines every so many.
+/// Maximum number of points of a line with tooltips; longer lines are subsampled.
 const MOST_POINTS: usize = 400;
 
-/// What stands in the legend and is hidden together: lines and bands of one name.
+/// Legend entry: the lines and bands of one name, which are shown and hidden as one.
 struct Entry<'a> {
     name: &'a str,
     class: String,
     key: Key,
 }
 
-/// What a sample of the legend shows.
+/// Sample of a legend entry.
 #[derive(Clone, Copy)]
 enum Key {
     Line,
@@ -40,14 +40,14 @@ struct Sheet<'a> {
     entries: Vec<Entry<'a>>,
 }
 
-/// Writes a chart; where nothing can be drawn, it says so.
+/// Writes a chart, or a message if nothing can be drawn.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
     let said = ("chart", lines.chart.title.as_str(), lines.remark.as_str());
     let sheet = Sheet::new(&lines.chart);
     figure(said, (sheet, "There is no point to draw."), markup, |sheet, markup| sheet.write(lines, markup));
 }
 
-/// The class of a role in the style sheet.
+/// Returns the style sheet class of a role.
 fn class(role: Role) -> String {
     match role {
         Role::Series(number) | Role::Points(number) | Role::Range(number) => class_of_series(number),
@@ -58,7 +58,7 @@ fn class(role: Role) -> String {
     }
 }
 
-/// The class of a band's shade.
+/// Returns the style sheet class of a band's shade.
 fn class_of_shade(shade: Shade) -> String {
     match shade {
         Shade::Pale => "pale".to_owned(),
@@ -230,7 +230,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     text
 }
 
-/// A marker as a path.
+/// Returns a marker as a path.
 fn shape(marker: Marker, (x, y): (f64, f64), radius: f64) -> String {
     let corners = marker.corners();
     if corners.is_empty() {

@@ -1,17 +1,17 @@
-//! One self-contained HTML page: what was asked, answered in sentences, tables and charts.
+//! Self-contained HTML page: the question, with answers in sentences, tables and charts.
 //!
-//! A [`Page`] is sections of [`Block`]s; [`Page::html`] writes it with one style sheet (`page.css`) and one script
-//! (`page.js`) in it. It opens from a file, asks the network for nothing (its content security policy forbids it), and is
-//! whole without its script, which only sorts tables, hides series, shows what a point says and hands out CSV. Texts come
-//! from users' files: they are escaped where they are written, and none of them ever stands in the script. The same page
-//! is the same bytes; there is no date in it.
+//! A [`Page`] is sections of [`Block`]s; [`Page::html`] writes it with an embedded style sheet (`page.css`) and script
+//! (`page.js`). It opens from a file, loads nothing from the network (its content security policy forbids it), and is
+//! complete without its script, which only sorts tables, hides series, shows tooltips and exports CSV. Texts come from
+//! users' files: they are escaped on output and never appear in the script. The output is deterministic and contains no
+//! date.
 //!
-//! | file | makes |
+//! | file | content |
 //! |---|---|
-//! | `lines`, `bars`, `spans` | charts that can be pointed at; the first two of the same [`LineChart`] and [`BarChart`] that SVG and PNG are drawn of |
-//! | `frame` | what those charts have in common |
-//! | `input` | tells what a file holds, and refuses what is none of it |
-//! | `study`, `plan`, `comparison`, `run`, `timeline`, `picture` | the sections of each kind of file |
+//! | `lines`, `bars`, `spans` | interactive charts; the first two draw the same [`LineChart`] and [`BarChart`] as SVG |
+//! | `frame` | common parts of these charts |
+//! | `input` | detection of a file's content, and errors for unknown files |
+//! | `study`, `plan`, `comparison`, `run`, `timeline`, `picture` | sections of each kind of file |
 
 mod bars;
 mod comparison;
@@ -41,35 +41,35 @@ use crate::table::Table;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// A page.
+/// HTML page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// Its title: what was asked.
+    /// Title: the question.
     pub title: String,
-    /// The answer in a few sentences.
+    /// Answer in a few sentences.
     pub answer: Vec<String>,
-    /// What follows.
+    /// Sections.
     pub sections: Vec<Section>,
 }
 
-/// A part of a page under a heading.
+/// Part of a page under a heading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
-    /// The heading.
+    /// Heading.
     pub title: String,
-    /// What stands under it.
+    /// Content.
     pub blocks: Vec<Block>,
 }
 
 impl Section {
-    /// A section.
+    /// Creates a section.
     #[must_use]
     pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Self {
         Self { title: title.into(), blocks }
     }
 }
 
-/// Something to read or to look at.
+/// Block of content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Block {
     /// A paragraph.
@@ -84,36 +84,36 @@ pub enum Block {
     Bars(BarChart),
     /// Spans of time.
     Spans(Spans),
-    /// A picture that is drawn already.
+    /// Finished picture.
     Picture(Picture),
-    /// One of several, by name: all are in the page, one is shown, all are printed.
+    /// Selection of one of several options by name: all are in the page, one is shown, all are printed.
     Choice(Choice),
 }
 
-/// A chart whose points say what they are.
+/// Chart of lines with tooltips.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
     /// The chart.
     pub chart: LineChart,
-    /// What the horizontal axis counts.
+    /// Title of the horizontal axis.
     pub x_title: String,
-    /// What points say besides their place, by line and by point; may be shorter.
+    /// Additional tooltip text, by line and by point; may be shorter.
     pub words: Vec<Vec<String>>,
-    /// A line under it. May be empty.
+    /// Line under the chart. May be empty.
     pub remark: String,
 }
 
-/// One of several.
+/// Selection among options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// What is chosen: `Job`.
+    /// Subject of the selection: `Job`.
     pub of: String,
-    /// The names, with what stands under each.
+    /// Names of the options, with the content of each.
     pub options: Vec<(String, Vec<Block>)>,
 }
 
 impl Choice {
-    /// A choice; where there is only one, what stands under it.
+    /// Creates a selection; a single option is returned without one.
     #[must_use]
     pub fn blocks(of: impl Into<String>, mut options: Vec<(String, Vec<Block>)>) -> Vec<Block> {
         if options.len() == 1 {
@@ -124,7 +124,7 @@ impl Choice {
 }
 
 impl Page {
-    /// Writes the page.
+    /// Returns the page as HTML.
     #[must_use]
     pub fn html(&self) -> String {
         let mut writer = Writer::default();
@@ -133,10 +133,10 @@ impl Page {
     }
 }
 
-/// What nothing but the page itself may be loaded by.
+/// Content security policy: only inline styles and scripts.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// Writes blocks; numbers what needs a name of its own.
+/// Writer of blocks, which numbers elements that need a unique name.
 #[derive(Debug, Default)]
 struct Writer {
     markup: Markup,
@@ -144,7 +144,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A name that nothing else on the page has.
+    /// Returns a name that is unique on the page.
     fn name(&mut self, of: &str) -> String {
         self.named += 1;
         format!("{of}-{}", self.named)
@@ -157,7 +157,7 @@ impl Writer {
         self.markup.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
         self.markup.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
         self.markup.text("title", &[], &page.title);
-        // Ours, with nothing in it that ends an element of style or script; a test looks.
+        // Fixed text that closes no style or script element, as a test verifies.
         self.markup.raw(&format!("<style>\n{STYLE}{}</style>\n", picture::style()));
         self.markup.close();
         self.markup.open("body", &[]);

@@ -1,5 +1,5 @@
-//! Pictures that are drawn elsewhere in this crate, for a page: fabrics in the page's own colours, schedules on white, which a dark page
-//! turns round.
+//! Pictures drawn by other modules of this crate, for a page: fabrics in the page's colours, and schedules on white,
+//! which a dark page inverts.
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_topologies::Fabric;
@@ -9,7 +9,7 @@ use crate::markup::Markup;
 use crate::steps::{self, StepsError};
 use crate::topology;
 
-/// A picture with its caption; only this crate draws one, so nothing in it is unescaped.
+/// Picture with its caption. Only this crate creates one, so its SVG is escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     caption: String,
@@ -18,19 +18,19 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A fabric, with the load of its links if there is one.
+    /// Creates the picture of a fabric, with the load of its links if there is one.
     #[must_use]
     pub fn of_fabric(caption: impl Into<String>, fabric: &Fabric, options: &topology::Options<'_>) -> Self {
         Self { caption: caption.into(), class: "picture", svg: topology::inline(fabric, options) }
     }
 
-    /// A schedule, steps against ranks.
+    /// Creates the picture of a schedule, steps against ranks.
     ///
     /// # Errors
-    /// As [`steps::render`].
+    /// See [`steps::render`].
     pub fn of_schedule(caption: impl Into<String>, schedule: &Schedule) -> Result<Self, StepsError> {
         let svg = String::from_utf8_lossy(&steps::render(schedule, Format::Svg)?).into_owned();
-        // Shown as wide as the page: the view box says the proportions.
+        // Shown at page width: the view box determines the proportions.
         Ok(Self { caption: caption.into(), class: "picture drawn", svg })
     }
 
@@ -45,7 +45,7 @@ impl Picture {
     }
 }
 
-/// The part of the style sheet that fabrics need.
+/// Returns the part of the style sheet for fabrics.
 pub(super) fn style() -> String {
     let (light, dark) = (topology::LIGHT, topology::DARK);
     format!(

@@ -1,4 +1,5 @@
-//! The page of a plan: bus bandwidth with band and bound, the pick against what the library does by itself, ranges.
+//! Page of a plan: bus bandwidth with prediction interval and bound, the selected strategy compared with the library's
+//! default, and size ranges.
 
 use fabricast_planner::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
@@ -50,7 +51,7 @@ fn dated(date: &str) -> String {
     if date.is_empty() { String::new() } else { format!(" of {date}") }
 }
 
-/// How much faster the pick is than the library's choice.
+/// Relative speed-up of the selected strategy over the library's default.
 fn gain(row: &SavedRow) -> Option<f64> {
     row.library_default.as_ref().map(|own| own.counted_us() / row.pick.counted_us() - 1.0)
 }
@@ -93,7 +94,7 @@ fn time(us: f64) -> String {
     format::time(Picos::from_us(us))
 }
 
-/// GB/s, as nccl-tests defines it.
+/// Bus bandwidth in GB/s as nccl-tests defines it.
 fn busbw_of(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> f64 {
     rate(plan, row, pick.counted_us())
 }
@@ -102,7 +103,8 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
     row.bytes.0 as f64 / us.max(1e-6) / 1e3 * row.collective.busbw_factor(plan.ranks)
 }
 
-/// Bus bandwidth over sizes: the pick with its band, the library's choice, the runner-up, the bound.
+/// Chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's default, the
+/// runner-up, and the bound.
 pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
     let mut words: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();

@@ -1,4 +1,4 @@
-//! The page of one run: what its time goes to, and how busy links were.
+//! Page of one simulation: composition of its time, and utilization of links.
 
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -9,7 +9,7 @@ use crate::chart::{Axis, Bar, BarChart, Quantity};
 use crate::format;
 use crate::table::{Column, Table, Unit, Value};
 
-/// What `simulate --format json` writes, as far as it is shown.
+/// Output of `simulate --format json`, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Run {
     schedule: String,
@@ -46,16 +46,16 @@ struct Link {
     utilization: f64,
 }
 
-/// Links of the table, those that were used most.
+/// Maximum links in the table; the busiest are shown.
 const MOST_LINKS: usize = 500;
 
 impl Run {
-    /// What ran: `all_reduce of 1 MiB, ring ll128`.
+    /// Returns the name of the call: `all_reduce of 1 MiB, ring ll128`.
     pub(super) fn what(&self) -> String {
         format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.schedule, self.protocol)
     }
 
-    /// How busy the links of these names were; `None` where the run used others.
+    /// Returns the utilization of the links of these names; `None` if the run used others.
     pub(super) fn load_of(&self, names: &[String]) -> Option<Vec<f64>> {
         let numbers: FxHashMap<&str, usize> = names.iter().enumerate().map(|(k, name)| (name.as_str(), k)).collect();
         let mut load = vec![0.0; names.len()];

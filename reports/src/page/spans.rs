@@ -1,4 +1,4 @@
-//! Spans of time in rows as a chart that can be pointed at.
+//! Interactive chart of spans of time in rows.
 
 use super::frame::{columns, figure, legend_of_areas, plot};
 use super::{Span, Spans};
@@ -13,7 +13,7 @@ const ROW: f64 = 17.0;
 const BOTTOM: f64 = 30.0;
 const LETTERS: usize = 20;
 
-/// Writes spans; where there are none, it says so.
+/// Writes spans, or a message if there are none.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
     let said = ("chart spans", chart.title.as_str(), chart.remark.as_str());
     figure(said, (chart.extent(), "There is no span to draw."), markup, |extent, markup| draw(chart, &extent, markup));

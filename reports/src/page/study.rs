@@ -1,4 +1,4 @@
-//! The page of a study: which machine, by how much, and what that hangs on.
+//! Page of a study: the best machine, by how much, and the assumptions that this depends on.
 
 mod beside;
 mod charts;
@@ -19,14 +19,14 @@ pub use course::courses;
 pub use load::links;
 pub use tables::measured;
 
-/// The page of a study. Pictures are those of the fabric of the candidate that is ranked first, where the caller has it: by job, with the
-/// load of its links.
+/// Creates the page of a study. `pictures`: the fabric of the first-ranked candidate with the load of its links, by
+/// job, if available.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
     made(answer, pictures, None)
 }
 
-/// The same with what the library would choose by itself in the steps of that candidate, by job, where the caller has worked it out.
+/// Variant of [`page`] with the library's default choices in the steps of that candidate, by job, if available.
 #[must_use]
 pub fn page_beside(answer: &Answer, pictures: &[(String, Picture)], besides: &[(String, Beside)]) -> Page {
     made(answer, pictures, Some(besides))
@@ -40,7 +40,7 @@ fn made(answer: &Answer, pictures: &[(String, Picture)], besides: Option<&[(Stri
         Choice::blocks("Job", jobs.map(|job| (job.name.clone(), make(&job.name))).collect())
     };
     let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| of_some(&|_| true, make);
-    // Nobody wrote down what memory a trace takes.
+    // A trace does not contain its memory use.
     let is_held = |job: &JobRow| job.kind != JobKind::Trace;
     let mut sections =
         vec![Section::new("Ranking", vec![Block::Table("Candidates, the best first".into(), tables::ranking(answer))])];
@@ -137,7 +137,7 @@ fn is_within(answer: &Answer, candidate: &str) -> bool {
     answer.ranking.iter().any(|one| one.candidate == candidate && one.within)
 }
 
-/// What kernels take, a sentence for all candidates of equal ones.
+/// Sentences on kernel efficiencies, one for all candidates with equal ones.
 fn kernels(answer: &Answer) -> Vec<String> {
     let mut curves: Vec<(KernelsRow, Vec<&str>)> = Vec::new();
     for one in &answer.candidates {
@@ -205,13 +205,13 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     facts
 }
 
-/// How often a candidate pays a listed price.
+/// Multiplicity of a listed price in a candidate's cost.
 fn counted(candidate: &CandidateRow) -> Option<String> {
     let price = candidate.price.as_ref()?;
     Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
 }
 
-/// Where the figures of fabrics come from, each once.
+/// Sources of the figures of fabrics, each once.
 fn fabric_sources(answer: &Answer) -> Vec<String> {
     let mut known: Vec<(&str, &str)> = Vec::new();
     for candidate in &answer.candidates {
@@ -224,7 +224,7 @@ fn fabric_sources(answer: &Answer) -> Vec<String> {
     known.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
 }
 
-/// What a price is, in words.
+/// Price in words.
 fn price(price: &PriceRow, currency: &str) -> String {
     let amount = if price.low < price.high {
         format!("{} to {}", format::significant(price.low), format::significant(price.high))

@@ -1,4 +1,4 @@
-//! What pages are made of.
+//! Tests of the HTML of pages.
 
 use super::*;
 use crate::chart::{Axis, Bar, Line, Quantity, Role};
@@ -23,14 +23,14 @@ fn lines(points: Vec<(f64, f64)>) -> Block {
 }
 
 #[test]
-fn style_and_script_end_no_element() {
+fn style_and_script_close_no_element() {
     for text in [STYLE, SCRIPT, &picture::style()] {
         assert!(!text.contains("</") && !text.contains("<!--"), "{text:.80}");
     }
 }
 
 #[test]
-fn points_say_what_they_are() {
+fn points_have_tooltips() {
     let html = of(lines(vec![(1024.0, 10.0), (2048.0, 20.0), (4096.0, f64::NAN)]));
     assert!(html.contains("<title>ring: 1 KiB, 10.00 GB/s\n8 ranks</title>"));
     assert!(html.contains("<title>ring: 2 KiB, 20.00 GB/s</title>"));
@@ -38,7 +38,7 @@ fn points_say_what_they_are() {
 }
 
 #[test]
-fn nothing_to_draw_is_said() {
+fn empty_charts_show_a_message() {
     assert!(of(lines(Vec::new())).contains("There is no point to draw."));
     let bars = BarChart {
         title: "b".into(),
@@ -52,7 +52,7 @@ fn nothing_to_draw_is_said() {
 }
 
 #[test]
-fn one_of_one_is_no_choice() {
+fn single_options_need_no_choice() {
     let one = Choice::blocks("Job", vec![("a".into(), vec![Block::Text("x".into())])]);
     assert_eq!(one, [Block::Text("x".into())]);
     assert!(Choice::blocks("Job", Vec::new()).is_empty());

@@ -1,4 +1,4 @@
-//! The page of a trace: what each rank and channel did when.
+//! Page of a trace: activity of each rank and channel over time.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::{Block, Page, Section, Spans};
 use crate::format;
 
-/// What `simulate --trace` writes, as far as it is shown.
+/// Output of `simulate --trace`, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Trace {
     #[serde(rename = "traceEvents")]
     events: Vec<Event>,
 }
 
-/// An event; other kinds than spans and names are of no interest.
+/// Trace event; kinds other than spans and names are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Event {
     ph: String,
@@ -25,10 +25,10 @@ struct Event {
     tid: u64,
     #[serde(default)]
     name: String,
-    /// µs.
+    /// Start, µs.
     #[serde(default)]
     ts: f64,
-    /// µs.
+    /// Duration, µs.
     #[serde(default)]
     dur: f64,
     #[serde(default)]
@@ -41,9 +41,9 @@ struct Named {
     name: Option<String>,
 }
 
-/// Rows that are drawn.
+/// Maximum number of rows.
 const MOST_ROWS: usize = 64;
-/// Spans that are drawn, the longest.
+/// Maximum number of spans; the longest are shown.
 const MOST_SPANS: usize = 6_000;
 
 pub(super) fn page(name: &str, trace: &Trace) -> Page {

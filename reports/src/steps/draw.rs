@@ -1,4 +1,4 @@
-//! Where everything stands, and drawing it.
+//! Layout and drawing of the picture.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
@@ -10,34 +10,34 @@ use crate::chart::canvas::{At, Canvas, Lettering, Stroke};
 use crate::chart::output::Drawing;
 use crate::chart::palette::{self, Marker};
 
-/// Room at the left and right.
+/// Margin at the left and right.
 const MARGIN: f64 = 28.0;
-/// Room for the names of ranks.
+/// Width of the names of ranks.
 const NAMES: f64 = 58.0;
-/// Where the steps' numbers stand.
+/// Vertical position of the step numbers.
 const HEAD: f64 = 96.0;
-/// Room for the legend below.
+/// Height of the legend below.
 const FOOT: f64 = 66.0;
-/// The picture is at least so wide, for its title and legend.
+/// Minimum width of the picture, for its title and legend.
 const NARROWEST: f64 = 640.0;
-/// A step in which ranks work for themselves, one in which they send to one other, and one in which they send to many:
-/// arrows need room to part.
+/// Column widths of a step without transfers, one with few, and one with many transfers, whose arrows need space to
+/// spread.
 const COLUMNS: [f64; 3] = [44.0, 66.0, 150.0];
-/// Columns of a picture that would be narrow grow up to so much.
+/// Limit to which the widest columns of a narrow picture grow.
 const BROADEST: f64 = 240.0;
-/// Arrow heads.
+/// Length and width of arrow heads.
 const HEAD_LENGTH: f64 = 7.0;
 const HEAD_WIDTH: f64 = 3.4;
 
 const WHITE: RGBColor = RGBColor(255, 255, 255);
-/// Every other column.
+/// Background of every other column.
 const SHADE: RGBColor = RGBColor(246, 248, 250);
 const BLUE: RGBColor = palette::COLOURS[0];
 const ORANGE: RGBColor = palette::COLOURS[1];
 const GREEN: RGBColor = palette::COLOURS[2];
 const INDIGO: RGBColor = palette::COLOURS[5];
 
-/// The legend: what is drawn how.
+/// Legend entries.
 const LEGEND: [(Way, &str); 6] = [
     (Way::Put, "put"),
     (Way::PutReduce, "put and reduce"),
@@ -57,7 +57,7 @@ impl Way {
         }
     }
 
-    /// The mark of what stays in a rank's memory.
+    /// Returns the marker of an operation within a rank's memory.
     fn marker(self) -> Option<Marker> {
         match self {
             Self::Copy => Some(Marker::Square),
@@ -67,13 +67,13 @@ impl Way {
     }
 }
 
-/// A picture with its measures.
+/// Picture with its dimensions.
 pub(super) struct Sheet<'a> {
     picture: &'a Picture,
-    /// Left edges of the steps, and the right edge of the last.
+    /// Left edges of the steps, followed by the right edge of the last.
     edges: Vec<f64>,
     row: f64,
-    /// Lines are no broader than this.
+    /// Maximum width of a line.
     broadest: f64,
 }
 
@@ -113,12 +113,12 @@ impl<'a> Sheet<'a> {
         HEAD + 14.0 + f64::from(self.picture.ranks) * self.row
     }
 
-    /// Left edge of a step.
+    /// Returns the left edge of a step.
     fn x(&self, step: u32) -> f64 {
         self.edges.get(step as usize).or(self.edges.last()).copied().unwrap_or(0.0)
     }
 
-    /// Line of a rank.
+    /// Returns the vertical position of a rank's line.
     fn y(&self, rank: u32) -> f64 {
         HEAD + 14.0 + (f64::from(rank) + 0.5) * self.row
     }
@@ -142,7 +142,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    /// Arrows first, so that marks lie over them.
+    /// Draws arrows first, so that marks lie over them.
     fn draw_marks<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         let labels = self.picture.has_labels();
         for drawn in self.picture.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to) {
@@ -157,7 +157,7 @@ impl<'a> Sheet<'a> {
             let mark = drawn.mark;
             if let Some(marker) = mark.way.marker() {
                 let at = (f64::midpoint(self.x(mark.step), self.x(mark.step + 1)), self.y(mark.from));
-                // Both kinds at one place stand side by side.
+                // Both kinds at one position are drawn side by side.
                 let aside = if mark.way == Way::Copy { -6.0 } else { 6.0 };
                 canvas.marker((at.0 + aside, at.1), 4.2, marker, mark.way.colour())?;
             } else if labels && mark.from != mark.to {
@@ -214,7 +214,7 @@ impl Drawing for Sheet<'_> {
     }
 }
 
-/// `5`, `0–7`, or `5 …` for several transfers.
+/// Returns the label of a transfer: `5`, `0–7`, or `5 …` for several transfers.
 fn label(drawn: &Drawn) -> String {
     let (first, last) = drawn.chunks;
     let chunks = if first == last { first.to_string() } else { format!("{first}–{last}") };

@@ -1,9 +1,9 @@
-//! A schedule as a picture: a line for each rank, a column for each step, an arrow for what goes from one rank to
-//! another, a mark for what a rank does in its own memory.
+//! Pictures of schedules: a line for each rank, a column for each step, an arrow for a transfer between ranks, and a
+//! mark for an operation in a rank's own memory.
 //!
-//! The step of an operation is the number of operations on the longest chain before it
-//! ([`Schedule::steps`]): time without sizes. Transfers of one step between the same ranks are one arrow, drawn broader.
-//! Of a large schedule the first ranks and steps are drawn, and the picture says what is not.
+//! The step of an operation is the length of the longest chain of dependencies before it ([`Schedule::steps`]): time
+//! without sizes. Transfers of one step between the same ranks are one arrow, drawn broader. Of a large schedule the
+//! first ranks and steps are drawn, and a remark states what is omitted.
 
 mod draw;
 
@@ -12,41 +12,41 @@ use fabricast_sim::schedule::{OpId, OpKind, Schedule};
 use crate::chart::{ChartError, Format, output};
 use crate::format;
 
-/// Ranks drawn at most.
+/// Maximum number of ranks drawn.
 const MOST_RANKS: u32 = 32;
-/// Steps drawn at most.
+/// Maximum number of steps drawn.
 const MOST_STEPS: u32 = 32;
-/// Arrows drawn at most: steps are drawn up to there.
+/// Maximum number of arrows drawn; later steps are omitted.
 const MOST_ARROWS: usize = 4000;
-/// Operations looked at, at most.
+/// Maximum number of operations examined.
 const MOST_OPERATIONS: u32 = 1 << 24;
 
-/// Why there is no picture.
+/// Errors of drawing a schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
-    /// Too many operations to look at.
+    /// The schedule has too many operations.
     #[error("a picture of {} operations; at most {} are drawn", format::grouped(*.0), format::grouped(MOST_OPERATIONS.into()))]
     TooLarge(u64),
     /// Operations that wait for each other have no step.
     #[error("operation {} waits for itself, so it has no step; `schedule verify` says how", .0.0)]
     Circle(OpId),
-    /// The drawing library refused.
+    /// The drawing library failed.
     #[error(transparent)]
     Drawing(#[from] ChartError),
 }
 
-/// What is drawn at a place: transfers of one step from a rank to another, or what it does at home.
+/// Mark of the picture: the transfers of one step from one rank to another, or local operations of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     step: u32,
-    /// Where the data comes from.
+    /// Source rank.
     from: u32,
-    /// Where it goes; the same for what stays.
+    /// Destination rank; the source for local operations.
     to: u32,
     way: Way,
 }
 
-/// How data moves.
+/// Kind of data movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Put,
@@ -58,7 +58,7 @@ enum Way {
 }
 
 impl Way {
-    /// Nothing for what moves nothing.
+    /// Returns the kind of data movement of an operation; `None` if it moves no data.
     fn of(kind: OpKind) -> Option<Self> {
         if !kind.moves_data() {
             return None;
@@ -74,7 +74,7 @@ impl Way {
     }
 }
 
-/// A mark with how often it is meant and the chunks of the first.
+/// Mark with its number of operations and the chunks of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drawn {
     mark: Mark,
@@ -83,21 +83,21 @@ struct Drawn {
     chunks: (u32, u32),
 }
 
-/// Everything decided but where it stands.
+/// Content of the picture, without positions.
 struct Picture {
     title: String,
     subtitle: String,
     ranks: u32,
     steps: u32,
     marks: Vec<Drawn>,
-    /// What is not drawn, if anything.
+    /// Remark on omitted parts; may be empty.
     remark: String,
 }
 
 /// Draws a schedule.
 ///
 /// # Errors
-/// [`StepsError`]: more operations than are looked at, or operations that wait for each other.
+/// [`StepsError`]: too many operations, or operations that wait for each other.
 pub fn render(schedule: &Schedule, format: Format) -> Result<Vec<u8>, StepsError> {
     Ok(output::bytes(&draw::Sheet::new(&Picture::of(schedule)?), format)?)
 }
@@ -161,7 +161,7 @@ impl Picture {
         })
     }
 
-    /// Whether arrows are few enough for each to say its chunks.
+    /// Returns true if there are few enough arrows to label each with its chunks.
     fn has_labels(&self) -> bool {
         let crossing = self.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to).count();
         crossing as u64 <= u64::from(self.steps) * u64::from(self.ranks) && self.ranks <= 16

@@ -1,10 +1,10 @@
-//! What is drawn, and what is not.
+//! Tests of drawn and omitted parts.
 
 use fabricast_sim::schedule::{Schedule, json};
 
 use super::*;
 
-/// Ranks in a circle, each sending its input on in two steps.
+/// Schedule of ranks in a ring, each of which forwards its input in two steps.
 fn circle(ranks: u32) -> Schedule {
     let before = |rank: u32| (rank + ranks - 1) % ranks;
     let programs: Vec<String> = (0..ranks)
@@ -51,7 +51,7 @@ fn the_picture_is_xml_and_names_every_rank_and_step() {
 }
 
 #[test]
-fn of_many_ranks_the_first_are_drawn_and_the_picture_says_so() {
+fn large_schedules_are_truncated_with_a_remark() {
     let picture = Picture::of(&circle(1000)).unwrap();
     assert_eq!((picture.ranks, picture.remark.as_str()), (32, "not drawn: ranks 32 to 999"));
     assert!(picture.marks.iter().all(|drawn| drawn.mark.from < 32 && drawn.mark.to < 32));
@@ -59,7 +59,7 @@ fn of_many_ranks_the_first_are_drawn_and_the_picture_says_so() {
 }
 
 #[test]
-fn what_waits_for_itself_has_no_picture() {
+fn cyclic_schedules_are_errors() {
     let text = json::to_json(&circle(2)).replace("\"after\":[]", "\"after\":[[0,1,0,0],[1,1,0,0]]");
     let schedule = json::from_json(&text, "stuck").unwrap();
     let error = render(&schedule, Format::Svg).unwrap_err();

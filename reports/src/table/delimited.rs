@@ -7,11 +7,11 @@ use fabricast_topologies::visible::visible;
 use super::Table;
 
 impl Table {
-    /// Writes the keys of the columns and the exact values of all rows (also of spare columns) as CSV; control characters in
-    /// texts become visible escapes.
+    /// Writes the keys of the columns and the exact values of all rows as CSV, spare columns included; control
+    /// characters in texts become visible escapes.
     ///
     /// # Errors
-    /// What the writer returns.
+    /// Errors of the writer.
     pub fn csv(&self, out: impl Write) -> Result<(), csv::Error> {
         let mut writer = csv::Writer::from_writer(out);
         writer.write_record(self.columns.iter().map(|column| &column.key))?;

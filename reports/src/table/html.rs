@@ -1,11 +1,12 @@
-//! Tables as HTML: sorted by a click on a column's title, and downloaded as CSV with the exact values.
+//! Tables as HTML: sortable by a click on a column's title, and downloadable as CSV with the exact values.
 
 use super::{Cell, Column, Table, Tone, Unit};
 use crate::format::Glyphs;
 use crate::markup::Markup;
 
 impl Table {
-    /// Writes the table with its caption; `page.js` sorts it and offers the CSV. Headings and notes are text's own.
+    /// Writes the table with its caption; `page.js` sorts it and provides the CSV. Headings and notes appear in text
+    /// output only.
     pub(crate) fn html(&self, caption: &str, markup: &mut Markup) {
         markup.open("div", &[("class", "data")]);
         let csv = format!("Download as CSV: {caption}");

@@ -1,6 +1,6 @@
-//! Tables: typed values in, aligned text for people or CSV for programs out.
+//! Tables of typed values, as aligned text for people or CSV for programs.
 //!
-//! One [`Table`] makes both, so that they cannot differ: text shows `118.3` under `time µs`, CSV has `118.337` under
+//! One [`Table`] produces both, so that they cannot differ: text shows `118.3` under `time µs`, CSV has `118.337` under
 //! `time_us`.
 //!
 //! ```
@@ -30,7 +30,7 @@ mod value;
 pub use text::{Look, Style, stacked};
 pub use value::{Unit, Value};
 
-/// A column: how it is called, what it holds.
+/// Column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     key: String,
@@ -40,38 +40,38 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column that CSV calls `key` and text calls `title`, with the unit behind it.
+    /// Creates a column with the name `key` in CSV and the heading `title` in text, followed by the unit.
     #[must_use]
     pub fn new(key: &str, title: &str, unit: Unit) -> Self {
         Self { key: key.to_owned(), title: title.to_owned(), unit, spare: false }
     }
 
-    /// The same column, left out of text that would not fit otherwise; the last of such columns goes first.
+    /// Marks the column as hidden first in text that is too wide; the last of such columns is hidden first.
     #[must_use]
     pub fn spare(self) -> Self {
         Self { spare: true, ..self }
     }
 }
 
-/// What a cell says about its row, shown as a colour where colours are wanted.
+/// Emphasis of a cell, shown as a colour if colours are enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// As it is.
+    /// No emphasis.
     #[default]
     Plain,
-    /// What to look at: the pick.
+    /// Highlighted: the selected strategy.
     Strong,
-    /// As hoped.
+    /// Favourable.
     Good,
-    /// Worth a look.
+    /// Questionable.
     Doubtful,
-    /// Not as it should be.
+    /// Unfavourable.
     Bad,
-    /// Context.
+    /// De-emphasized context.
     Faint,
 }
 
-/// A value of a row.
+/// Cell of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     value: Value,
@@ -79,13 +79,13 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The same cell in a tone.
+    /// Returns the cell with an emphasis.
     #[must_use]
     pub fn tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
     }
 
-    /// Whether it holds anything.
+    /// Returns true if the cell has a value.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.value != Value::Missing
@@ -98,7 +98,7 @@ impl From<Value> for Cell {
     }
 }
 
-/// A table that is being filled.
+/// Table under construction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     columns: Vec<Column>,
@@ -108,7 +108,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(columns: Vec<Column>) -> Self {
         Self { columns, ..Self::default() }
@@ -124,19 +124,19 @@ impl Table {
         self.notes.push(line.into());
     }
 
-    /// Adds a row. Cells that it lacks are missing values, cells beyond the columns are dropped.
+    /// Adds a row. Absent cells become missing values, cells beyond the columns are dropped.
     pub fn row(&mut self, mut cells: Vec<Cell>) {
         cells.resize_with(self.columns.len(), || Value::Missing.into());
         self.rows.push(cells);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Returns true if there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

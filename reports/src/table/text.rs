@@ -9,38 +9,38 @@ use fabricast_topologies::visible::visible_lines;
 use super::{Cell, Column, Table, Tone, Unit};
 use crate::format::Glyphs;
 
-/// Whether text carries colours.
+/// Colour mode of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// Nothing but characters.
+    /// No colours.
     #[default]
     Plain,
-    /// With ANSI colours (none where `NO_COLOR` is set).
+    /// ANSI colours (none if `NO_COLOR` is set).
     Colour,
 }
 
-/// How a table is to look.
+/// Appearance of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Colours.
+    /// Colour mode.
     pub style: Style,
     /// Characters for rules.
     pub glyphs: Glyphs,
-    /// Columns of the terminal; `None` is as wide as the table likes.
+    /// Columns of the terminal; `None` for unlimited width.
     pub width: Option<u16>,
 }
 
-/// Blanks between two columns: one is the place of a vertical rule, the rest padding.
+/// Blanks between two columns: one replaces a vertical rule, the rest is padding.
 const GAP: u16 = 2;
 
-/// Words up to this many characters are never broken over lines.
+/// Longest word, in characters, that is never broken over lines.
 const WHOLE_WORD: u16 = 16;
 
 impl Table {
-    /// The table as text that ends with a line break: heading, a header with units, rows, notes.
+    /// Returns the table as text that ends with a line break: heading, a header with units, rows, notes.
     ///
-    /// Where it is wider than wanted, spare columns are left out (and named in a note), then columns of words wrap
-    /// between words; numbers never do.
+    /// If it is too wide, spare columns are hidden (and named in a note), then text columns wrap between words; numbers
+    /// never wrap.
     #[must_use]
     pub fn text(&self, look: &Look) -> String {
         stacked(std::slice::from_ref(self), look)
@@ -56,7 +56,8 @@ impl Table {
         cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or(0)
     }
 
-    /// A column of words is as wide as its longest word, so that ids and names stay whole: up to [`WHOLE_WORD`].
+    /// Returns the minimum width of a text column: that of its longest word, up to [`WHOLE_WORD`], so that ids and
+    /// names stay whole.
     fn least_width(&self, number: usize, glyphs: Glyphs) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
         let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
@@ -64,7 +65,7 @@ impl Table {
         (longest.min(usize::from(WHOLE_WORD)) as u16).max(1)
     }
 
-    /// The table's rows under its header: columns as wide as planned, or, where that is too wide, as they go.
+    /// Returns the table's rows under its header: with the planned column widths, or wrapped if those are too wide.
     fn body(&self, layout: &Layout, look: &Look) -> String {
         let columns: Vec<(usize, &Column)> =
             layout.kept.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
@@ -110,8 +111,8 @@ impl Table {
     }
 }
 
-/// Tables with the same columns as one text, each with its heading and notes: the columns stand in line from table to
-/// table, and what had to be left out is said once, at the end.
+/// Formats tables with the same columns as one text, each with its heading and notes. Columns are aligned across
+/// tables, and hidden columns are named once, at the end.
 #[must_use]
 pub fn stacked(tables: &[Table], look: &Look) -> String {
     let layout = Layout::new(tables, look);
@@ -134,15 +135,15 @@ pub fn stacked(tables: &[Table], look: &Look) -> String {
     text
 }
 
-/// Which columns are shown, and how wide.
+/// Shown columns and their widths.
 struct Layout {
     /// Numbers of the columns that are shown.
     kept: Vec<usize>,
-    /// Numbers of those that had to go.
+    /// Numbers of the hidden columns.
     left_out: Vec<usize>,
-    /// What every column would like, by number.
+    /// Natural width of every column, by number.
     widths: Vec<usize>,
-    /// Whether the columns that are shown get that.
+    /// True if the shown columns get their natural widths.
     fits: bool,
 }
 
@@ -162,14 +163,14 @@ impl Layout {
         layout
     }
 
-    /// Columns of a terminal that this takes.
+    /// Returns the terminal columns that the shown columns need.
     fn width(&self) -> usize {
         let columns: usize = self.kept.iter().filter_map(|&number| self.widths.get(number)).sum();
         columns + usize::from(GAP) * self.kept.len().saturating_sub(1)
     }
 }
 
-/// The title with its unit.
+/// Returns the title of a column with its unit.
 fn header(column: &Column, glyphs: Glyphs) -> String {
     match column.unit.sign(glyphs) {
         "" => column.title.clone(),
@@ -181,7 +182,7 @@ fn alignment(column: &Column) -> CellAlignment {
     if column.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right }
 }
 
-/// One rule under the header, nothing else.
+/// Table style with one rule under the header and nothing else.
 fn rules(glyphs: Glyphs) -> TableStyle {
     let rule = match glyphs {
         Glyphs::Unicode => '─',
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_right_and_words_left() {
+    fn numbers_are_right_aligned_and_text_left_aligned() {
         insta::assert_snapshot!(plan().text(&Look::default()), @r"
         all_reduce · hgx-h200 · 8 ranks
          size  algorithm  time µs  busbw GB/s  of bound %  against default %  binds
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_loses_spare_columns_first() {
+    fn narrow_terminals_hide_spare_columns_first() {
         let look = Look { width: Some(60), ..Look::default() };
         insta::assert_snapshot!(plan().text(&look), @r"
         all_reduce · hgx-h200 · 8 ranks
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn stacked_tables_stand_in_line() {
+    fn stacked_tables_align_their_columns() {
         let mut short = Table::new(plan().columns);
         short.row(vec![Value::Bytes(Bytes(1)).into(), Value::text("x").into()]);
         short.heading("second");
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_where_asked() {
+    fn colours_are_written_only_on_request() {
         assert!(!plan().text(&Look::default()).contains('\u{1b}'));
         let colour = plan().text(&Look { style: Style::Colour, ..Look::default() });
         assert!(colour.contains('\u{1b}') || std::env::var_os("NO_COLOR").is_some());
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_whole_where_even_that_is_too_wide() {
+    fn words_are_not_broken_on_too_narrow_terminals() {
         let look = Look { width: Some(30), ..Look::default() };
         let text = plan().text(&look);
         assert!(text.contains("one_shot") && text.contains("two_shot"), "{text}");
@@ -315,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_fit_where_numbers_do(
+        fn rows_fit_the_width_without_breaking_numbers(
             words in prop::collection::vec("[a-z ]{0,40}|\\PC{0,12}", 1..6), width in 40_u16..120
         ) {
             let mut table = Table::new(vec![
@@ -334,7 +335,7 @@ mod tests {
         }
     }
 
-    /// An upper bound of the columns that a line takes.
+    /// Upper bound on the terminal columns of a line.
     fn unicode_width(line: &str) -> usize {
         line.chars().count()
     }

@@ -1,14 +1,14 @@
-//! What cells hold: short for people, exact for programs.
+//! Cell values: short for people, exact for programs.
 
 use fabricast_topologies::visible::visible;
 use fabricast_topologies::{Bytes, Picos};
 
 use crate::format::{self, Glyphs};
 
-/// What a column holds; decides its alignment and the unit in its header.
+/// Unit of a column, which determines its alignment and the unit in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Words, to the left; may be wrapped.
+    /// Text, left-aligned; may wrap.
     Text,
     /// Sizes with their own units: `64 KiB`.
     Bytes,
@@ -16,14 +16,14 @@ pub enum Unit {
     Micros,
     /// 10⁹ bytes per second.
     Gbps,
-    /// Shares in percent.
+    /// Fractions, in percent.
     Percent,
     /// Whole numbers and numbers without a unit.
     Number,
 }
 
 impl Unit {
-    /// What stands behind the title of a column.
+    /// Returns the unit after the title of a column.
     pub(crate) fn sign(self, glyphs: Glyphs) -> &'static str {
         match self {
             Self::Text | Self::Bytes | Self::Number => "",
@@ -34,43 +34,43 @@ impl Unit {
     }
 }
 
-/// A value of a cell.
+/// Value of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A size.
+    /// Size in bytes.
     Bytes(Bytes),
-    /// A time; shown in microseconds.
+    /// Time; shown in microseconds.
     Time(Picos),
-    /// A rate in GB/s.
+    /// Rate in GB/s.
     Rate(f64),
-    /// A share of one; shown in percent, in CSV as it is.
+    /// Fraction of one; shown in percent, in CSV as a fraction.
     Share(f64),
-    /// A share of one that is a difference; shown in percent with its sign.
+    /// Signed difference as a fraction of one; shown in percent with its sign.
     Deviation(f64),
-    /// A whole number.
+    /// Whole number.
     Count(u64),
-    /// A number.
+    /// Number.
     Number(f64),
-    /// Nothing is known; a dash, and nothing in CSV.
+    /// Missing value; a dash, and empty in CSV.
     Missing,
 }
 
 impl Value {
-    /// Words.
+    /// Creates a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// The value, or [`Value::Missing`].
+    /// Returns the value, or [`Value::Missing`].
     #[must_use]
     pub fn or_missing<T>(value: Option<T>, make: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Missing, make)
     }
 
-    /// For people. Control characters (an id of a hostile file could move the cursor) become visible escapes.
+    /// Formats the value for people. Control characters (a hostile id could move the cursor) become visible escapes.
     pub(crate) fn shown(&self, glyphs: Glyphs) -> String {
         match self {
             Self::Text(text) => visible(text).into_owned(),
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// For programs: bytes as they are, times in microseconds to the picosecond, rates in GB/s.
+    /// Formats the value for programs: bytes as whole numbers, times in microseconds to the picosecond, rates in GB/s.
     pub(crate) fn exact(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

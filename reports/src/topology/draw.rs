@@ -1,4 +1,4 @@
-//! Writes an arrangement as SVG.
+//! Output of a scene as SVG.
 
 use fabricast_topologies::{Bandwidth, Fabric, Node, NodeKind, fabric::Figures};
 
@@ -9,20 +9,20 @@ use super::wire::Wire;
 use crate::format;
 use crate::markup::{Markup, number, shortened};
 
-/// Letters that fit into a device.
+/// Maximum characters in a device.
 const LETTERS: usize = 10;
-/// From here on wires are drawn half transparent, so that a bundle does not become a blot.
+/// Number of wires above which they are drawn semi-transparent, so that dense bundles stay readable.
 const MANY_WIRES: usize = 160;
-/// Width of a letter of the title and of the counts, at most, on average.
+/// Upper limit of the average character width of the title and of the counts.
 const TITLE_LETTER: f64 = 14.0;
 const COUNTS_LETTER: f64 = 7.5;
 
-/// Where a picture stands, which decides who brings the colours.
+/// Destination of a picture, which determines the source of its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// In a file of its own, with its style sheet.
+    /// A separate file with its own style sheet.
     Alone,
-    /// In a page that has the style sheet, for what is of class `fabric`.
+    /// A page whose style sheet covers the class `fabric`.
     Page,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: boo
     svg.finish()
 }
 
-/// What the whole fabric consists of.
+/// Returns the numbers of devices of the whole fabric, by kind.
 pub fn counts(fabric: &Fabric) -> String {
     const KINDS: [(NodeKind, &str, &str); 8] = [
         (NodeKind::Gpu, "GPU", "GPUs"),
@@ -97,7 +97,7 @@ fn draw_frame(svg: &mut Markup, frame: &Frame) {
     );
 }
 
-/// Titles lie over the wires.
+/// Draws a title, over the wires.
 fn draw_title(svg: &mut Markup, frame: &Frame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
@@ -112,7 +112,7 @@ fn draw_wire(svg: &mut Markup, wire: &Wire, has_load: bool) {
     let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
     let class = format!("link {class}");
     let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gbps)));
-    // A rule of the sheet would win over a plain `stroke`.
+    // A style sheet rule would override a plain `stroke` attribute.
     let paint = format!("stroke:{}", style::heat(wire.load));
     let mut attributes = vec![("class", class.as_str()), ("d", &wire.path), ("stroke-width", &width)];
     if has_load && !wire.is_failed {
@@ -144,21 +144,21 @@ fn draw_device(svg: &mut Markup, fabric: &Fabric, device: &Device) {
     svg.close();
 }
 
-/// The id without its host (`n3/gpu0` is `gpu0` in the box of n3), cut in the middle where it is too long.
+/// Returns the id without its host (`n3/gpu0` is `gpu0` in the box of n3), truncated in the middle if it is too long.
 fn short_id(node: &Node) -> String {
     let id = node.id.rsplit('/').next().unwrap_or(&node.id).replace("pcie_switch", "pcie_sw");
     let letters: Vec<char> = id.chars().collect();
     if letters.len() <= LETTERS {
         return id;
     }
-    // Numbers stand at the end, so that is kept.
+    // Ids end with numbers, so the end is preserved.
     let (head, tail) = (LETTERS - 4, 3);
     let start: String = letters.iter().take(head).collect();
     let end: String = letters.iter().skip(letters.len() - tail).collect();
     format!("{start}…{end}")
 }
 
-/// Id and model.
+/// Returns id and model of a device.
 fn describe(node: &Node) -> String {
     let model = match &node.figures {
         Figures::Gpu(figures) => figures.model.as_deref(),

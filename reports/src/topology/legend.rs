@@ -1,4 +1,4 @@
-//! The legend under a picture: what the lines are.
+//! Legend under a picture: the classes of links.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::scene::MARGIN;
 use super::style;
 use crate::markup::{Markup, number};
 
-/// Classes of links that are named.
+/// Maximum number of link classes in the legend.
 const CLASSES: usize = 9;
 const ROW: f64 = 24.0;
 const SAMPLE: f64 = 34.0;
-/// Width of a letter of the legend, at most, on average.
+/// Upper limit of the average character width in the legend.
 const LETTER: f64 = 7.0;
 
-/// What makes links alike: kind, bandwidth (fastest first), lanes, out of service.
+/// Class of equal links: kind, bandwidth (fastest first), lanes, out of service.
 type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, bool);
 
-/// An entry: links that are alike.
+/// Legend entry of a class of links.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     kind: Option<LinkKind>,
@@ -27,7 +27,7 @@ struct Entry {
     text: String,
 }
 
-/// The legend of a fabric, drawn in rows of the width given.
+/// Legend of a fabric, arranged in rows of the given width.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Legend {
     entries: Vec<Entry>,
@@ -37,7 +37,7 @@ pub(super) struct Legend {
 
 impl Legend {
     pub(super) fn of(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
-        // Both directions of a link are a class of the faster one.
+        // Both directions of a link belong to the class of the faster one.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
         for (id, link) in fabric.links().filter(|(id, _)| id.0 % 2 == 0) {
             let back = fabric.link(id.reverse()).bandwidth;
@@ -64,7 +64,7 @@ impl Legend {
         Self { entries, has_heat, width }
     }
 
-    /// Left ends and rows of the entries, and the number of rows.
+    /// Returns the left edges and rows of the entries, and the number of rows.
     fn places(&self) -> (Vec<(f64, usize)>, usize) {
         let (mut x, mut row) = (MARGIN, 0);
         let mut places = Vec::with_capacity(self.entries.len());
@@ -97,7 +97,7 @@ impl Legend {
                     format!("link {}", style::link_class(kind))
                 };
                 let path = format!("M{} {}h{}", number(x), number(y), number(SAMPLE));
-                // Where the pictures' lines show load, only the widths of these speak.
+                // If the colours of lines show load, only the widths of the samples are meaningful.
                 let grey = style::heat(0.0);
                 let mut attributes = vec![("class", class.as_str()), ("d", path.as_str())];
                 let width = number(entry.width);
@@ -117,7 +117,7 @@ impl Legend {
     }
 }
 
-/// The scale of utilisation.
+/// Draws the colour scale of utilization.
 fn draw_heat(svg: &mut Markup, y: f64) {
     const STEPS: usize = 24;
     const STEP: f64 = 8.0;

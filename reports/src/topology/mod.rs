@@ -1,11 +1,11 @@
-//! A fabric as a picture: hosts as boxes with their devices in rows, network switches above, links coloured by kind.
+//! Pictures of fabrics: hosts as boxes with their devices in rows, network switches above, links coloured by kind.
 //!
-//! Positions follow from what the devices are, not from a general graph layout: NICs stand on top of a host, under them
-//! CPUs, PCIe switches, GPUs and NVSwitches, each over the middle of what it is linked to; the tiers of the network
-//! stand above the hosts, NVSwitches that several hosts share below. Of a large cluster the first hosts are drawn with
-//! the switches that they reach, and the picture says how many more there are.
+//! Positions follow from the kinds of devices, not from a general graph layout. From top to bottom a host has NICs,
+//! CPUs, PCIe switches, GPUs and NVSwitches, each centred over the devices that it is linked to; the tiers of the
+//! network are above the hosts, NVSwitches shared by several hosts below. Of a large cluster the first hosts are drawn
+//! with the switches that they reach, and the number of hidden hosts is shown.
 //!
-//! The picture is for light and dark pages (`prefers-color-scheme`) and says what a device or link is when pointed at.
+//! The picture supports light and dark pages (`prefers-color-scheme`), and has tooltips for devices and links.
 
 mod draw;
 mod legend;
@@ -22,13 +22,13 @@ pub(crate) use style::{DARK, LIGHT};
 
 use fabricast_topologies::Fabric;
 
-/// What a picture is to show.
+/// Options of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options<'a> {
-    /// How busy each link direction is (0 to 1), by [`LinkId`](fabricast_topologies::LinkId); links are coloured by the
-    /// busier direction. Links beyond its end count as idle.
+    /// Utilization of each link direction (0 to 1), by [`LinkId`](fabricast_topologies::LinkId); links are coloured by
+    /// the busier direction. Links beyond its end count as idle.
     pub utilization: Option<&'a [f64]>,
-    /// Hosts to draw at most; `None` for as many as stay readable.
+    /// Maximum number of hosts to draw; `None` for as many as stay readable.
     pub hosts: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ pub fn svg(fabric: &Fabric, options: &Options<'_>) -> String {
     drawn(fabric, options, draw::Setting::Alone)
 }
 
-/// Draws a fabric as SVG for a page that has [`LIGHT`] and [`DARK`] for what is of class `fabric`.
+/// Draws a fabric as SVG for a page whose style sheet contains [`LIGHT`] and [`DARK`] for the class `fabric`.
 #[must_use]
 pub(crate) fn inline(fabric: &Fabric, options: &Options<'_>) -> String {
     drawn(fabric, options, draw::Setting::Page)

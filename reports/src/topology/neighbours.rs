@@ -1,8 +1,8 @@
-//! Who is linked to whom.
+//! Adjacency of devices.
 
 use fabricast_topologies::{Fabric, NodeId};
 
-/// Devices linked to each device, with repetitions where links are parallel. Failed links count: they are drawn.
+/// Devices linked to each device, repeated for parallel links. Failed links count, since they are drawn.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbours(Vec<Vec<NodeId>>);
 

@@ -1,13 +1,12 @@
-//! Places things along a line, each as near to where it wants to be as the others allow.
+//! Placement of items along a line, each as close to its wish as the others allow.
 
-/// Positions in the order of `wanted` (which rises), at least `spacing` apart and between `low` and `high`, with the
-/// least sum of squared distances from what is wanted. Where the line is too short for all, they start at `low` and
-/// stand `spacing` apart.
+/// Returns positions in the order of `wanted` (ascending), at least `spacing` apart and between `low` and `high`, with
+/// the least sum of squared distances from the wishes. If the line is too short, they start at `low`, `spacing` apart.
 ///
 /// With y(i) = x(i) − i·spacing this is isotonic regression, solved by pooling neighbours that violate the order (Ayer
 /// et al. 1955); bounds clip its result.
 pub(super) fn spread(wanted: &[f64], spacing: f64, low: f64, high: f64) -> Vec<f64> {
-    // Pools of neighbours: their number and the sum of what they want.
+    // Pools of neighbours: their number and the sum of their wishes.
     let mut pools: Vec<(usize, f64)> = Vec::new();
     for (i, &want) in wanted.iter().enumerate() {
         let mut pool = (1, want - i as f64 * spacing);
@@ -35,7 +34,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn things_stand_where_they_want_or_share_the_loss() {
+    fn positions_match_wishes_or_share_the_displacement() {
         assert_eq!(spread(&[10.0, 30.0], 10.0, 0.0, 100.0), [10.0, 30.0]);
         assert_eq!(spread(&[50.0, 50.0, 50.0], 10.0, 0.0, 100.0), [40.0, 50.0, 60.0]);
         assert_eq!(spread(&[0.0, 0.0], 10.0, 5.0, 100.0), [5.0, 15.0]);
@@ -45,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn apart_inside_and_no_worse_than_even(mut wanted in prop::collection::vec(0.0..500.0_f64, 1..20)) {
+        fn positions_are_spaced_bounded_and_no_worse_than_even(mut wanted in prop::collection::vec(0.0..500.0_f64, 1..20)) {
             wanted.sort_by(f64::total_cmp);
             let placed = spread(&wanted, 25.0, 0.0, 500.0);
             prop_assert!(placed.windows(2).all(|pair| pair[1] - pair[0] >= 25.0 - 1e-9));

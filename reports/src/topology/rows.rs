@@ -1,25 +1,25 @@
-//! The rows of a host: which device stands in which line, top to bottom.
+//! Rows of a host: assignment of devices to lines, top to bottom.
 
 use fabricast_topologies::{Fabric, NodeId, NodeKind};
 
 use super::neighbours::Neighbours;
 
-/// Devices side by side in a line; longer rows are broken.
+/// Maximum number of devices in a line; longer rows are broken.
 pub(super) const LINE: usize = 16;
-/// Lines of a row that are drawn.
+/// Maximum number of lines of a row.
 const LINES: usize = 4;
 
 /// Devices of a kind in a host.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub level: Level,
-    /// Its lines, top to bottom.
+    /// Lines, top to bottom.
     pub lines: Vec<Vec<NodeId>>,
-    /// Devices that are not drawn.
+    /// Number of hidden devices.
     pub more: usize,
 }
 
-/// The order of the rows. PCIe switches may hang below each other, so their row depends on their depth.
+/// Order of the rows. PCIe switches may be cascaded, so their row depends on their depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Nic,
@@ -30,7 +30,7 @@ pub(super) enum Level {
     Nvswitch,
 }
 
-/// The rows of a host, top to bottom, without empty ones.
+/// Returns the non-empty rows of a host, top to bottom.
 pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<Row> {
     let depths = pcie_depths(fabric, neighbours, devices);
     let mut levels: Vec<(Level, NodeId)> =
@@ -50,7 +50,7 @@ pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId])
         .collect()
 }
 
-/// Lines of the same length, as few as can be.
+/// Divides devices into as few lines as possible, of equal length.
 fn even_lines(ids: &[NodeId]) -> Vec<Vec<NodeId>> {
     let ids = ids.get(..LINE * LINES).unwrap_or(ids);
     let lines = ids.len().div_ceil(LINE).max(1);
@@ -68,7 +68,8 @@ fn level(fabric: &Fabric, id: NodeId, depth: usize) -> Level {
     }
 }
 
-/// How many PCIe switches lie between each PCIe switch and the nearest CPU; 0 for all others, and where there is none.
+/// Returns the number of PCIe switches between each PCIe switch and the nearest CPU; 0 for other devices, and without a
+/// CPU.
 fn pcie_depths(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<usize> {
     let place = |id: NodeId| devices.binary_search(&id).ok();
     let is = |place: usize, kind: NodeKind| devices.get(place).is_some_and(|&id| fabric.node(id).kind == kind);

@@ -1,4 +1,4 @@
-//! Where every device stands, in pixels.
+//! Positions of all devices, in pixels.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Fabric, HostId, NodeId, NodeKind};
@@ -12,41 +12,41 @@ use crate::markup::shortened;
 pub(super) const DEVICE_WIDTH: f64 = 72.0;
 pub(super) const DEVICE_HEIGHT: f64 = 30.0;
 pub(super) const MARGIN: f64 = 28.0;
-/// From the middle of a device to that of the next in its line.
+/// Distance between the centres of neighbouring devices in a line.
 const CELL: f64 = 84.0;
-/// Cells that a device takes at most where there is room.
+/// Maximum width of a device's cell, in cells, if there is space.
 const WIDE: f64 = 2.0;
 const LINE_GAP: f64 = 12.0;
 const ROW_GAP: f64 = 48.0;
 const TIER_GAP: f64 = 66.0;
-/// Between the hosts and the switches next to them, where most lines cross.
+/// Gap between the hosts and the switches next to them, where most lines cross.
 const NETWORK_GAP: f64 = 96.0;
 const HOST_TITLE: f64 = 40.0;
 const HOST_PADDING: f64 = 22.0;
 const HOST_GAP: f64 = 28.0;
 const HOST_LEAST: f64 = 190.0;
 const GHOST: f64 = 120.0;
-/// Room for "+ 48 more" at the end of a row.
+/// Width of "+ 48 more" at the end of a row.
 const MORE: f64 = 76.0;
-/// Under the title and the counts.
+/// Bottom edge of the title and the counts.
 const HEAD: f64 = 84.0;
-/// Letters of a host's title.
+/// Maximum characters of a host's title.
 const TITLE: usize = 60;
 
-/// A device and where its middle is.
+/// Device and the position of its centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Device {
     pub id: NodeId,
     pub x: f64,
     pub y: f64,
-    /// Upper edge of the box of its host, for those in one.
+    /// Upper edge of its host's box, if it is in one.
     pub top: Option<f64>,
-    /// The line it stands in; devices of a line have the same number and follow each other by `place`.
+    /// Number of its line; devices of a line are ordered by `place`.
     pub line: usize,
     pub place: usize,
 }
 
-/// The box of a host, or of those that are not drawn.
+/// Box of a host, or of the hidden hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Frame {
     pub x: f64,
@@ -57,7 +57,7 @@ pub(super) struct Frame {
     pub is_ghost: bool,
 }
 
-/// A remark, from its left end.
+/// Remark, positioned by its left end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Remark {
     pub x: f64,
@@ -65,16 +65,16 @@ pub(super) struct Remark {
     pub text: String,
 }
 
-/// The arrangement of a picture.
+/// Layout of a picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Scene {
     pub width: f64,
-    /// Where the legend may begin.
+    /// Top edge of the legend.
     pub bottom: f64,
     pub frames: Vec<Frame>,
     pub devices: Vec<Device>,
     pub remarks: Vec<Remark>,
-    /// Place in `devices` of each vertex, by id.
+    /// Index in `devices` of each vertex, by id.
     index: Vec<Option<usize>>,
     lines: usize,
 }
@@ -130,13 +130,13 @@ impl Scene {
         scene
     }
 
-    /// The device of a vertex, where it is drawn.
+    /// Returns the device of a vertex, if it is drawn.
     pub(super) fn device(&self, id: NodeId) -> Option<&Device> {
         let place = (*self.index.get(id.0 as usize)?)?;
         self.devices.get(place)
     }
 
-    /// Places the rows of a host between `left` and `right`; returns where its box ends.
+    /// Places the rows of a host between `left` and `right`; returns the bottom edge of its box.
     fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], (left, right): (f64, f64), top: f64) -> f64 {
         let mut y = top + HOST_TITLE;
         let mut heights = Vec::with_capacity(rows.len());
@@ -150,7 +150,7 @@ impl Scene {
             let last = number + 1 == rows.len();
             y += arc_room(neighbours, row).unwrap_or(0.0).max(if last { 0.0 } else { ROW_GAP });
         }
-        // The row that the others stand over: the GPUs, or the longest.
+        // The row to which the others are aligned: the GPUs, or the longest.
         let base = rows.iter().position(|row| row.level == Level::Gpu);
         let base = base.or_else(|| (0..rows.len()).max_by_key(|&i| rows.get(i).map_or(0, length))).unwrap_or(0);
         for number in (base..rows.len()).chain((0..base).rev()) {
@@ -173,7 +173,7 @@ impl Scene {
         self.add_line(neighbours, &tier.switches, y, (left, right), None);
     }
 
-    /// Places devices in a line, each over the middle of the placed devices that it is linked to.
+    /// Places devices in a line, each centred over the placed devices that it is linked to.
     fn add_line(
         &mut self,
         neighbours: &Neighbours,
@@ -192,7 +192,8 @@ impl Scene {
         wishes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let half = DEVICE_WIDTH / 2.0;
         let cell = match (wishes.first(), wishes.last()) {
-            // All want the same place, as switches that everything is linked to: what room there is, is theirs.
+            // All wish for the same position, like switches that are linked to everything: they share the available
+            // space.
             (Some(first), Some(last)) if last.0 - first.0 < 1.0 => {
                 ((right - left) / wishes.len() as f64).clamp(CELL, WIDE * CELL)
             }
@@ -216,7 +217,7 @@ fn length(row: &Row) -> usize {
 fn host_width(rows: &[Row], title: &str) -> f64 {
     let longest = rows.iter().map(length).max().unwrap_or(0);
     let devices = longest as f64 * CELL - (CELL - DEVICE_WIDTH);
-    // A bold letter of 13 pixels is 9 wide at most on average.
+    // A bold character of 13 pixels has an average width of 9 pixels at most.
     devices.max(title.chars().count() as f64 * 9.0).max(HOST_LEAST) + 2.0 * HOST_PADDING
 }
 
@@ -224,12 +225,12 @@ fn tier_width(tier: &Tier) -> f64 {
     tier.switches.len() as f64 * CELL + if tier.more > 0 { MORE } else { 0.0 }
 }
 
-/// Depth of the arc between two devices of a line that stand `apart` places from each other.
+/// Returns the depth of the arc between two devices of a line that are `apart` places from each other.
 pub(super) fn arc_depth(apart: usize) -> f64 {
     14.0 + 9.0 * apart as f64
 }
 
-/// Room under a row for the arcs between its devices; `None` where none are linked.
+/// Returns the height of the arcs under a row; `None` if none of its devices are linked.
 fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     if row.level != Level::Gpu {
         return None;
@@ -249,7 +250,7 @@ fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     row.lines.iter().filter_map(apart).max().map(|apart| arc_depth(apart) + 16.0)
 }
 
-/// Name of a host and what its ranks are.
+/// Returns the title of a host: its name, and the number and model of its ranks.
 fn title(fabric: &Fabric, host: HostId, devices: &[NodeId]) -> String {
     let name = fabric.hosts().get(host.0 as usize).map_or("", |name| &**name);
     let ranks: Vec<NodeId> = devices.iter().copied().filter(|&id| fabric.node(id).kind.is_rank()).collect();

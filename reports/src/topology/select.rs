@@ -1,33 +1,33 @@
-//! Which devices of a fabric are drawn, and what part they have in the picture.
+//! Selection of the devices to draw, and their parts in the picture.
 
 use fabricast_topologies::{Fabric, HostId, Node, NodeId, NodeKind};
 
 use super::neighbours::Neighbours;
 use super::rows;
 
-/// Columns of devices that stay readable side by side.
+/// Maximum number of readable device columns.
 const COLUMNS: usize = 20;
-/// Switches of a tier that are drawn.
+/// Maximum number of switches drawn per tier.
 const TIER: usize = 18;
 
-/// The drawn part of a fabric.
+/// Drawn part of a fabric.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    /// Hosts drawn as boxes, with the devices in them by rising id.
+    /// Hosts drawn as boxes, with their devices in ascending order of id.
     pub hosts: Vec<(HostId, Vec<NodeId>)>,
-    /// Hosts that are not drawn.
+    /// Number of hidden hosts.
     pub more_hosts: usize,
-    /// Network switches by tier, the one next to the hosts first.
+    /// Network switches by tier, the tier next to the hosts first.
     pub tiers: Vec<Tier>,
     /// NVSwitches that several hosts share.
     pub shared: Tier,
 }
 
-/// A row of switches.
+/// Row of switches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tier {
     pub switches: Vec<NodeId>,
-    /// Switches of the tier that are not drawn.
+    /// Number of hidden switches of the tier.
     pub more: usize,
 }
 
@@ -39,7 +39,7 @@ impl Tier {
     }
 }
 
-/// Where a device belongs.
+/// Part of the picture that a device belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// In the box of its host.
@@ -94,7 +94,7 @@ impl Selection {
             if found.is_empty() {
                 break;
             }
-            // Switches that are not drawn are marked too: a tier above is not to be mistaken for them.
+            // Hidden switches are marked too, so that they do not appear as part of a higher tier.
             found.iter().for_each(|&id| mark(&mut drawn, id));
             let tier = Tier::of(found);
             below.clone_from(&tier.switches);
@@ -127,7 +127,7 @@ fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
     fabric.nodes().map(part).collect()
 }
 
-/// Hosts that fit side by side; all where one more than fits would be left over.
+/// Returns the number of hosts that fit next to each other, at least one.
 fn readable(fabric: &Fabric, machines: &[(HostId, Vec<NodeId>)]) -> usize {
     let mut columns = 0;
     let mut fitting = 0;

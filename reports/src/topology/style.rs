@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{LinkKind, NodeKind};
 
-/// Class of a device in the style sheet.
+/// Returns the style sheet class of a device.
 pub(super) fn node_class(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => "gpu",
@@ -14,7 +14,7 @@ pub(super) fn node_class(kind: NodeKind) -> &'static str {
     }
 }
 
-/// Class of a link in the style sheet.
+/// Returns the style sheet class of a link.
 pub(super) fn link_class(kind: LinkKind) -> &'static str {
     match kind {
         LinkKind::Nvlink => "nvlink",
@@ -26,16 +26,16 @@ pub(super) fn link_class(kind: LinkKind) -> &'static str {
     }
 }
 
-/// Width of a link of this bandwidth: a doubling is as much everywhere, so that 25 and 900 GB/s are told apart and
-/// both are seen.
+/// Returns the line width of a link, logarithmic in its bandwidth, so that 25 and 900 GB/s are distinguishable and both
+/// visible.
 pub(super) fn link_width(gbps: Option<f64>) -> f64 {
     gbps.map_or(1.5, |gbps| (0.7 + 0.5 * (1.0 + gbps.max(0.0) / 12.5).log2()).min(5.0))
 }
 
-/// Colours that a utilisation runs through: idle, half, full. Lightness falls steadily, so it reads in grey too.
+/// Colour scale of utilization: idle, half, full. Lightness decreases monotonically, so it works in greyscale too.
 const HEAT: [(f64, [u8; 3]); 3] = [(0.0, [208, 215, 222]), (0.5, [240, 160, 60]), (1.0, [150, 15, 60])];
 
-/// Colour of a utilisation from 0 to 1; what is beyond is cut, what is no number is idle.
+/// Returns the colour of a utilization from 0 to 1; values outside are clamped, non-finite ones count as idle.
 pub(super) fn heat(utilization: f64) -> String {
     let at = if utilization.is_finite() { utilization.clamp(0.0, 1.0) } else { 0.0 };
     let mut colour = HEAT[0].1;
@@ -54,7 +54,7 @@ fn mix(from: Option<u8>, to: Option<u8>, share: f64) -> u8 {
     (from + (to - from) * share.clamp(0.0, 1.0)).round() as u8
 }
 
-/// The style sheet for light pages. Hues of links are Okabe and Ito's, as in the charts.
+/// Style sheet for light pages. Hues of links are Okabe and Ito's, as in the charts.
 pub(crate) const LIGHT: &str = "\
 text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .sheet { fill: #ffffff; }
@@ -81,7 +81,7 @@ text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .failed { stroke: #d55e00; stroke-dasharray: 3 4; }
 ";
 
-/// What is different on dark ones.
+/// Overrides for dark pages.
 pub(crate) const DARK: &str = "\
 text { fill: #e6edf3; }
 .sheet { fill: #0d1117; }
@@ -99,7 +99,7 @@ text { fill: #e6edf3; }
 .infiniband { stroke: #4aa3dc; }
 ";
 
-/// The style sheet of a picture that stands alone.
+/// Returns the style sheet of a standalone picture.
 pub(super) fn sheet() -> String {
     format!("\n{LIGHT}@media (prefers-color-scheme: dark) {{\n{DARK}}}\n")
 }

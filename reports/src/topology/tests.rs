@@ -1,4 +1,4 @@
-//! Pictures of known and of random fabrics: well-formed, nothing on top of each other, nothing forgotten.
+//! Pictures of known and random fabrics: well-formed, without overlaps, and complete.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
@@ -36,7 +36,8 @@ fn corners(rectangle: Node<'_, '_>) -> [f64; 4] {
     [x, y, x + w, y + h]
 }
 
-/// Devices do not touch, each is inside the sheet; every number of every path is one; devices stay in their boxes.
+/// Asserts that devices do not overlap, lie inside the sheet and stay in their boxes, and that all path coordinates are
+/// numbers.
 fn check(text: &str) {
     let document = Document::parse(text).unwrap();
     let sheet = document.root_element();
@@ -78,7 +79,7 @@ fn a_host_shows_all_its_devices_and_links() {
     check(&text);
     let document = Document::parse(&text).unwrap();
     assert_eq!(of_class(&document, "node").len(), fabric.node_count());
-    // The legend has a sample for each of three sorts of links.
+    // The legend has a sample for each of three link classes.
     assert_eq!(of_class(&document, "link").len(), fabric.link_count() / 2 + 3);
     insta::assert_snapshot!(texts(&text).join("\n"), @r"
         hgx-h200
@@ -124,7 +125,7 @@ fn every_shape_of_fabric_is_readable() {
 }
 
 #[test]
-fn a_cluster_says_what_it_leaves_out() {
+fn large_clusters_state_their_hidden_hosts() {
     let text = draw(&fabrics::rails());
     let texts = texts(&text);
     assert!(texts.contains(&"+ 14 hosts".to_owned()), "{texts:?}");
@@ -137,7 +138,7 @@ fn a_cluster_says_what_it_leaves_out() {
 }
 
 #[test]
-fn parallel_links_are_one_line_that_adds_up() {
+fn parallel_links_are_merged_and_summed() {
     let mut builder = FabricBuilder::new("pair");
     let host = builder.host("h");
     let a = builder.node("a", NodeKind::Gpu, host, Figures::None).unwrap();
@@ -155,7 +156,7 @@ fn parallel_links_are_one_line_that_adds_up() {
 }
 
 #[test]
-fn a_wild_name_stays_text() {
+fn hostile_names_stay_text() {
     let mut builder = FabricBuilder::new("<b> & \"quotes\" \u{1b}[31m");
     let host = builder.host("</svg><script>alert(1)</script>");
     builder.node("]]>&\u{0}", NodeKind::Gpu, host, Figures::None).unwrap();
@@ -165,7 +166,7 @@ fn a_wild_name_stays_text() {
 }
 
 #[test]
-fn one_host_of_very_many_is_cut_into_lines() {
+fn hosts_with_many_devices_are_split_into_lines() {
     let mut builder = FabricBuilder::new("heap");
     let host = builder.host("h");
     for k in 0..200 {
@@ -215,7 +216,7 @@ fn any_fabric() -> impl Strategy<Value = Fabric> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn any_fabric_makes_a_sound_picture(fabric in any_fabric(), load in prop::collection::vec(any::<f64>(), 0..40)) {
+    fn any_fabric_renders_a_valid_picture(fabric in any_fabric(), load in prop::collection::vec(any::<f64>(), 0..40)) {
         let options = Options { utilization: Some(&load), hosts: None };
         let text = svg(&fabric, &options);
         check(&text);

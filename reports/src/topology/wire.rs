@@ -1,4 +1,4 @@
-//! Links as they are drawn: both directions and parallel links of a kind are one line.
+//! Drawn links: both directions and parallel links of a kind are one line.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ pub(super) struct Wire {
     pub path: String,
     pub kind: LinkKind,
     pub is_failed: bool,
-    /// Of all links together, in the better direction; `None` is unlimited.
+    /// Total bandwidth of the links, in the faster direction; `None` is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Of the busiest direction.
+    /// Utilization of the busiest direction.
     pub load: f64,
-    /// What it is, in words.
+    /// Tooltip.
     pub title: String,
 }
 
-/// What the links of a wire have in common and add up to.
+/// Common properties and sums of the links of a wire.
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
     links: u32,
@@ -34,7 +34,7 @@ struct Bundle {
     load: f64,
 }
 
-/// The wires between drawn devices, in drawing order: the idle below the busy, the broad below the thin.
+/// Returns the wires between drawn devices, in drawing order: idle below busy, broad below thin.
 pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>) -> Vec<Wire> {
     let mut bundles: BTreeMap<(NodeId, NodeId, LinkKind, bool), Bundle> = BTreeMap::new();
     for (id, link) in fabric.links() {
@@ -111,7 +111,8 @@ fn describe(
     words.join(", ")
 }
 
-/// From the lower edge of the upper device to the upper edge of the lower one; arcs and short bars within a line.
+/// Returns the path from the lower edge of the upper device to the upper edge of the lower one; arcs and short bars
+/// within a line.
 fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
     let half = DEVICE_HEIGHT / 2.0;
     if a.line == b.line {
@@ -122,13 +123,14 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
             let edge = DEVICE_WIDTH / 2.0;
             return format!("M{} {}H{}", number(left.x + edge), number(left.y), number(right.x - edge));
         }
-        // Ranks are joined below, all others above. The control point of a curve lies twice as deep as the curve.
+        // Arcs run below ranks, and above all other devices. The control point of a curve lies twice as deep as the
+        // curve.
         let (edge, depth) = match fabric.node(a.id).kind {
             _ if is_rank => (left.y + half, 2.0 * arc_depth(apart)),
             NodeKind::Cpu => (left.y - half, -(16.0 + 6.0 * apart as f64).min(60.0)),
             _ => (left.y - half, -(20.0 + 8.0 * apart as f64).min(100.0)),
         };
-        // Arcs to either side leave a device apart from each other.
+        // Arcs to either side start apart from each other.
         let lean = 14.0;
         let (x0, x1) = (left.x + lean, right.x - lean);
         let inset = (x1 - x0) * 0.12;
@@ -150,7 +152,7 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
     if (x0 - x1).abs() < 0.5 {
         return format!("M{} {}V{}", number(x0), number(y0), number(y1));
     }
-    // Links into a box turn outside of it and run straight down to their device, past the title.
+    // Links into a box bend outside of it and run straight down to their device, past the title.
     let turned = match (upper.top, lower.top) {
         (None, Some(top)) if top > y0 && top < y1 => top,
         _ => y1,

@@ -9,10 +9,10 @@ use super::lines::Lines;
 use super::{Argument, Counter, TraceSpan};
 use crate::format::exact_micros;
 
-/// Makes the lines of a trace's events.
+/// Formatter of the events of a trace.
 pub(super) struct Events<'a, L> {
     lines: &'a mut L,
-    /// The line at hand.
+    /// Current line.
     text: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ impl<'a, L: Lines> Events<'a, L> {
         self.text.clear();
     }
 
-    /// Writes a text as a string of JSON without hidden characters.
+    /// Writes a text as a JSON string without hidden characters.
     fn string(&mut self, text: &str) -> io::Result<()> {
         if !text.contains(is_hidden) {
             return Ok(serde_json::to_writer(&mut self.text, text)?);
@@ -34,7 +34,7 @@ impl<'a, L: Lines> Events<'a, L> {
         self.text.write_all(visible_in_strings(&serde_json::to_string(text)?).as_bytes())
     }
 
-    /// Names a process and gives it its place.
+    /// Writes the name and sort index of a process.
     pub(super) fn process(&mut self, pid: u32, name: &str, place: i64) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"{name}"}}}}"#)?;
         self.end_line(None);
@@ -43,7 +43,7 @@ impl<'a, L: Lines> Events<'a, L> {
         Ok(())
     }
 
-    /// Names a thread and gives it its place.
+    /// Writes the name and sort index of a thread.
     pub(super) fn thread(&mut self, pid: u32, tid: u32, name: &str) -> io::Result<()> {
         write!(self.text, r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#)?;
         self.end_line(None);
@@ -53,7 +53,7 @@ impl<'a, L: Lines> Events<'a, L> {
         Ok(())
     }
 
-    /// Writes a span that stands for itself.
+    /// Writes a single span.
     pub(super) fn span(&mut self, tid: u32, span: &TraceSpan<'_>) -> io::Result<()> {
         self.complete(span.rank.0, tid, &span.name, span.start, span.end)?;
         if !span.arguments.is_empty() {
@@ -77,7 +77,7 @@ impl<'a, L: Lines> Events<'a, L> {
         Ok(())
     }
 
-    /// Writes a span that stands for `count` others, which were busy for `busy` of its time.
+    /// Writes a span that represents several merged ones.
     pub(super) fn joined(&mut self, pid: u32, tid: u32, joined: &Joined<'_>) -> io::Result<()> {
         let name = match joined.name {
             Some(name) => format!("{} × {name}", joined.count),
@@ -105,8 +105,8 @@ impl<'a, L: Lines> Events<'a, L> {
     }
 }
 
-/// Writes counters as graphs of a process of their own, above the ranks: a value wherever it changes, in tenths of a
-/// percent, and 0 at the end.
+/// Writes counters as graphs of a separate process, above the ranks: a value at each change, in tenths of a percent,
+/// and 0 at the end.
 pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Lines) -> io::Result<()> {
     if counters.is_empty() {
         return Ok(());
@@ -125,13 +125,13 @@ pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Li
     Ok(())
 }
 
-/// Several spans as one.
+/// Several spans merged into one.
 pub(super) struct Joined<'a> {
     pub count: u32,
-    /// The name that all of them share, if they do.
+    /// Common name of all of them, if there is one.
     pub name: Option<&'a str>,
     pub start: Picos,
     pub end: Picos,
-    /// Sum of their own times.
+    /// Sum of their durations.
     pub busy: Picos,
 }

@@ -1,4 +1,4 @@
-//! Sorts spans into threads and joins neighbours.
+//! Assignment of spans to threads, and merging of neighbours.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,13 +10,13 @@ use super::event::{Events, Joined};
 use super::lines::Lines;
 use super::{Summary, TraceSpan};
 
-/// Threads that a channel can have: its first is its number times this.
+/// Maximum number of threads per channel: the id of its first thread is the channel number times this.
 const THREADS: u32 = 1 << 12;
 
-/// Threads of a channel where neighbours are joined: what overlaps even more is joined, too.
+/// Threads per channel while neighbours are merged; spans that overlap in more threads are merged, too.
 const MOST_THREADS: usize = 4;
 
-/// Writes all spans, up to `joined` neighbours of a thread as one.
+/// Writes all spans, merging up to `joined` neighbours of a thread into one.
 pub(super) fn write<'a>(
     spans: impl Iterator<Item = TraceSpan<'a>>,
     joined: u32,
@@ -35,16 +35,16 @@ pub(super) fn write<'a>(
     Ok(summary)
 }
 
-/// The threads of each channel of each rank.
+/// Threads of each channel of each rank.
 struct Lanes<'a> {
     lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
     joined: u32,
     most_threads: usize,
 }
 
-/// What waits to be written on a thread.
+/// Thread with its pending spans.
 struct Thread<'a> {
-    /// When its last span ended.
+    /// End of its last span.
     end: Picos,
     waiting: Option<Waiting<'a>>,
 }
@@ -60,7 +60,7 @@ struct Waiting<'a> {
 impl<'a> Lanes<'a> {
     fn add<L: Lines>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
         let (rank, channel) = (span.rank, span.channel);
-        // A rank's first channel in the map need not be its first here: ask for any of them.
+        // The lowest channel of a rank need not come first, so any channel of the rank is looked up.
         let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
         if self.lanes.range(ranks_channels).next().is_none() {
             events.process(rank.0, &format!("rank {}", rank.0), rank.0.into())?;

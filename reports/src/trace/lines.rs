@@ -1,4 +1,4 @@
-//! The lines of a trace: counted, or kept and written in order of time.
+//! Lines of a trace: counted, or collected and written in order of time.
 
 use std::io::{self, Write};
 
@@ -7,9 +7,9 @@ use fabricast_topologies::Picos;
 const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const TAIL: &[u8] = b"\n]}\n";
 
-/// Takes the events of a trace, in any order.
+/// Receiver of the events of a trace, in any order.
 pub(super) trait Lines {
-    /// An event, without a line's end; `at` is its time, nothing for one that names something.
+    /// Adds an event, without a line end. `at`: its time; `None` for metadata.
     fn line(&mut self, at: Option<Picos>, text: &[u8]);
 }
 
@@ -34,11 +34,11 @@ impl Scale {
     }
 }
 
-/// Keeps the lines of a trace.
+/// Collects the lines of a trace.
 #[derive(Default)]
 pub(super) struct Sorted {
     text: Vec<u8>,
-    /// When each event is, and where its line ends in `text`.
+    /// Time of each event, and the end of its line in `text`.
     ends: Vec<(Option<Picos>, usize)>,
 }
 
@@ -50,7 +50,7 @@ impl Lines for Sorted {
 }
 
 impl Sorted {
-    /// Writes all of them: names first, then by time; those of one instant in the order in which they came.
+    /// Writes all lines: metadata first, then by time; those of one instant in order of arrival.
     pub(super) fn write(self, mut out: impl Write) -> io::Result<()> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
         let mut lines: Vec<_> = starts.zip(&self.ends).map(|(start, &(at, end))| (at, start..end)).collect();

@@ -1,15 +1,15 @@
 //! Spans as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! A rank is a process, a channel a thread of it. Spans of a channel that overlap (a transfer still on its way while the
-//! next is prepared) get further threads, since viewers show nested spans only. Times are picoseconds written as exact
-//! decimals of a microsecond, the unit of the format.
+//! A rank is a process, a channel a thread of it. Overlapping spans of a channel (a transfer still in transit while the
+//! next is prepared) get additional threads, since viewers show nested spans only. Times are picoseconds written as
+//! exact decimals of a microsecond, the unit of the format.
 //!
-//! Viewers give up on files of hundreds of megabytes, so a trace has a budget: above it, neighbouring spans of a thread
-//! are joined, as many at a time as the budget asks for, and say so; what overlaps in more than a few threads is then
-//! joined as well.
+//! Viewers fail on files of hundreds of megabytes, so a trace has a size budget: above it, neighbouring spans of a
+//! thread are merged, as many at a time as needed, and labelled as such; spans that overlap in more than a few threads
+//! are then merged as well.
 //!
-//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata (`M`)
-//! events.
+//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata
+//! (`M`) events.
 
 mod event;
 mod join;
@@ -23,68 +23,68 @@ use fabricast_topologies::{Bytes, Picos};
 
 use lines::{Scale, Sorted};
 
-/// Something that a channel of a rank was busy with.
+/// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSpan<'a> {
-    /// The rank: a process of the trace.
+    /// Rank: a process of the trace.
     pub rank: Rank,
-    /// The channel: a thread of it.
+    /// Channel: a thread of the process.
     pub channel: Channel,
-    /// What happened: `put 3 → 4`.
+    /// Name: `put 3 → 4`.
     pub name: Cow<'a, str>,
-    /// When it began.
+    /// Start.
     pub start: Picos,
-    /// When it ended; not before it began.
+    /// End; not before the start.
     pub end: Picos,
-    /// What a click on it tells.
+    /// Details shown on selection.
     pub arguments: Vec<(&'a str, Argument<'a>)>,
 }
 
-/// A fact about a span.
+/// Detail of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument<'a> {
-    /// A number: an operation, a chunk, a peer, bytes.
+    /// Number: an operation, a chunk, a peer, bytes.
     Number(u64),
-    /// A time; written in microseconds.
+    /// Time; written in microseconds.
     Time(Picos),
-    /// Words.
+    /// Text.
     Text(Cow<'a, str>),
 }
 
-/// What became of a trace.
+/// Statistics of a written trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Size of the file.
     pub bytes: Bytes,
     /// Spans given.
     pub spans: u64,
-    /// Spans joined into one at a time; 1 where each stands for itself.
+    /// Spans merged into one at a time; 1 if none are merged.
     pub joined: u32,
 }
 
-/// What a trace may weigh if nobody says otherwise: opens in Perfetto within seconds.
+/// Default size budget of a trace: opens in Perfetto within seconds.
 pub const BUDGET: Bytes = Bytes(50_000_000);
 
-/// How much of something was used over time: a graph above the ranks.
+/// Utilization over time: a graph above the ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<'a> {
-    /// What it is: `gpu0->nvswitch0`.
+    /// Name: `gpu0->nvswitch0`.
     pub name: Cow<'a, str>,
-    /// Length of a slice of time.
+    /// Length of a time slice.
     pub slice: Picos,
-    /// The part that was used in each slice from 0 on, 0 to 1.
+    /// Used fraction in each slice from time 0 on, 0 to 1.
     pub values: &'a [f64],
 }
 
-/// Writes a trace of at most `budget` bytes, joining neighbours where needed; even a trace beyond the budget keeps one
-/// span a thread, and its counters. Events come in order of time, with the names of ranks and channels before them.
+/// Writes a trace of at most `budget` bytes, merging neighbours if needed. Even a trace above the budget has one span
+/// per thread, and its counters. Events are in order of time, after the names of ranks and channels.
 ///
-/// The spans are read once more for each size that is tried (two or three times as a rule), so `spans` is to be cheap
-/// to clone: a slice's iterator, or one that computes them. Those of a channel come by rising start; the same spans
-/// give the same bytes.
+/// The spans are read once for each size that is tried (usually two or three times), so `spans` must be cheap to clone:
+/// a slice's iterator, or one that computes them. Spans of a channel must be in ascending order of start. The output is
+/// deterministic.
 ///
 /// # Errors
-/// What the writer returns.
+/// Errors of the writer.
 pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, out: impl Write) -> io::Result<Written>
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
@@ -109,11 +109,11 @@ where
     Ok(Written { bytes: Bytes(size), spans: summary.spans, joined })
 }
 
-/// What was seen while spans were written.
+/// Statistics gathered while writing spans.
 #[derive(Clone, Copy, Debug, Default)]
 struct Summary {
     spans: u64,
-    /// One more than the highest rank.
+    /// Highest rank + 1.
     ranks: u32,
 }
 

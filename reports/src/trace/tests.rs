@@ -1,4 +1,4 @@
-//! Traces read back: exact, in threads that do not overlap, within the budget.
+//! Traces read back: exact, with non-overlapping threads, within the budget.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn events(text: &str, phase: &str) -> Vec<Value> {
     events.iter().filter(|event| event["ph"] == phase).cloned().collect()
 }
 
-/// A time as it stands in the text, in picoseconds.
+/// Parses a time of the text, in picoseconds.
 fn picos(value: &Value) -> u64 {
     let text = value.to_string();
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
@@ -67,7 +67,7 @@ fn a_trace_names_ranks_and_channels() {
 }
 
 #[test]
-fn spans_in_flight_together_get_threads_of_their_own() {
+fn overlapping_spans_get_separate_threads() {
     let spans = [span(0, 2, 0, 10), span(0, 2, 5, 15), span(0, 2, 10, 20)];
     let (_, text) = written(&spans, BUDGET);
     let threads: Vec<u64> = events(&text, "X").iter().map(|event| event["tid"].as_u64().unwrap()).collect();
@@ -75,14 +75,14 @@ fn spans_in_flight_together_get_threads_of_their_own() {
 }
 
 #[test]
-fn an_empty_trace_is_a_trace() {
+fn empty_traces_are_valid() {
     let (summary, text) = written(&[], Bytes(0));
     assert_eq!(summary.spans, 0);
     assert!(events(&text, "X").is_empty());
 }
 
 #[test]
-fn over_the_budget_neighbours_are_joined() {
+fn neighbours_are_merged_above_the_budget() {
     let spans: Vec<_> = (0..1000).map(|k| span(k % 2, 0, 1000 * u64::from(k), 1000 * u64::from(k) + 400)).collect();
     let (whole, _) = written(&spans, BUDGET);
     let budget = Bytes(whole.bytes.0 / 10);
@@ -92,7 +92,7 @@ fn over_the_budget_neighbours_are_joined() {
     let first = &events(&text, "X")[0];
     assert_eq!(first["name"], format!("{} × put", summary.joined));
     assert_eq!(picos(&first["args"]["busy_us"]), 400 * u64::from(summary.joined));
-    // No budget at all: one span a thread.
+    // Without any budget: one span per thread.
     let (_, least) = written(&spans, Bytes(0));
     assert_eq!(events(&least, "X").len(), 2);
 }

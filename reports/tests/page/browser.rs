@@ -1,4 +1,4 @@
-//! Pages of all kinds of inputs work in a browser.
+//! Browser tests of pages of all kinds of inputs.
 
 use fabricast_reports::page::{Input, of_study, of_study_beside, report};
 
@@ -20,7 +20,7 @@ fn a_study_with_the_librarys_choices_works() {
 }
 
 #[test]
-fn hostile_names_do_nothing() {
+fn hostile_names_run_no_script() {
     let name = "</script><script>window.pwned = 1</script>\"><img src=http://example.org/x onerror='window.pwned = 1'>";
     works(&of_study(&named(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html());
 }

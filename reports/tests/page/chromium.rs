@@ -1,8 +1,9 @@
-//! Pages in Chromium: nothing is loaded, nothing goes wrong, everything that can be pressed does what it says.
+//! Runs pages in Chromium: nothing is loaded, no error occurs, and every control works.
 //!
-//! The page gets a script (`self_test.js`) that presses everything and counts faults, stands in a frame of the width that is
-//! tested, and tells the page around it; Chromium prints what that then holds. Where there is no Chromium, the tests say
-//! that they skip, except where `REQUIRE_CHROMIUM` or `CI` is set. (The command line's tests take this file in, too.)
+//! A script added to the page (`self_test.js`) operates all controls and collects faults. The page is loaded in a frame
+//! of the tested width and reports to the page around it, whose DOM Chromium prints. Without Chromium the tests are
+//! skipped with a message, except if `REQUIRE_CHROMIUM` or `CI` is set. (The command line's tests include this file,
+//! too.)
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Before anything of the page: what goes wrong is kept.
+/// Script at the start of the page, which records all errors.
 const EARLY: &str = "<script>const early = []; addEventListener('error', (e) => early.push(`error: ${e.message}`)); \
     addEventListener('unhandledrejection', (e) => early.push(`rejected: ${e.reason}`)); \
     addEventListener('securitypolicyviolation', (e) => early.push(`refused: ${e.blockedURI}`)); \
@@ -24,7 +25,7 @@ struct Told {
     counts: Counts,
 }
 
-/// What was found on a page, and pressed.
+/// Numbers of elements on a page, and of operated controls.
 #[derive(Debug, Deserialize)]
 pub struct Counts {
     pub tables: u32,
@@ -46,7 +47,7 @@ fn chromium() -> Option<&'static str> {
     found
 }
 
-/// Opens a page in a frame of a width, and what it tells of itself.
+/// Opens a page in a frame of the given width, and returns its report.
 fn open(browser: &str, html: &str, width: u32) -> Told {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!("<script>{}</script></body>", include_str!("self_test.js"));
@@ -81,7 +82,7 @@ fn dump(browser: &str, folder: &Path, page: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asks a page to work at both widths, and what is on it; `None` where there is no browser.
+/// Asserts that a page works at both widths, and returns its counts; `None` without a browser.
 pub fn works(html: &str) -> Option<Counts> {
     let browser = chromium()?;
     let mut counts = None;

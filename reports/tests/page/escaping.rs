@@ -1,4 +1,4 @@
-//! Names come from users' files; whatever they are, they stay names.
+//! Escaping of names from users' files.
 
 use fabricast_reports::page::of_study;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use roxmltree::{Document, ParsingOptions};
 
 use super::synthetic::named;
 
-/// Elements that pages consist of.
+/// Elements that pages may contain.
 const ELEMENTS: [&str; 39] = [
     "html",
     "head",
@@ -49,7 +49,7 @@ const ELEMENTS: [&str; 39] = [
     "script",
 ];
 
-/// The page without what is ours and no markup: the style sheet and the script.
+/// Returns the page without its style sheet and script, which are not XML.
 fn without_ours(html: &str) -> String {
     let (mut text, mut rest) = (String::new(), html);
     for (open, close) in [("<style>", "</style>"), ("<script>", "</script>")] {
@@ -62,7 +62,7 @@ fn without_ours(html: &str) -> String {
     text + rest
 }
 
-/// A name with control characters and those that reorder text as `\u{1b}`.
+/// Returns a name with control and bidirectional characters replaced by escapes such as `\u{1b}`.
 fn escaped(name: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()
@@ -85,7 +85,7 @@ fn holds(name: &str) {
             assert!(attribute.name() != "href" || attribute.value().starts_with("#section-"), "{}", attribute.value());
         }
     }
-    // Hidden characters are shown by their numbers; all else is as it was.
+    // Hidden characters are shown by their numbers; all others are unchanged.
     let clean = |text: &str| text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), " ");
     let expected = clean(&format!("machine 0{}", escaped(name)));
     let is_name = |node: roxmltree::Node<'_, '_>| {
@@ -95,7 +95,7 @@ fn holds(name: &str) {
 }
 
 #[test]
-fn known_ways_out_are_closed() {
+fn known_injections_are_escaped() {
     for name in [
         "</script><script>alert(1)</script>",
         "</style><style>*{display:none}",
@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_name_stays_a_name(name in "[<>&\"'/=!a-z\\-\\]\\PC]{0,24}") {
+    fn any_name_stays_text(name in "[<>&\"'/=!a-z\\-\\]\\PC]{0,24}") {
         holds(&name);
     }
 }

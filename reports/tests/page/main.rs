@@ -1,4 +1,4 @@
-//! Pages as a reader gets them: whole, escaped, small, and working in a browser.
+//! Pages as users get them: complete, escaped, small, and working in a browser.
 #![expect(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests, and what they share")]
 
 mod browser;
@@ -16,7 +16,7 @@ use fabricast_reports::page::{
 use synthetic::study;
 
 #[test]
-fn the_answer_stands_first() {
+fn the_answer_comes_first() {
     let html = of_study(&study(3, 2), &[]).html();
     let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(at("machine 0 costs least: 1.00 USD per million tokens") < at("Candidates, the best first"));
@@ -37,10 +37,10 @@ fn the_same_page_is_the_same_bytes() {
 #[test]
 fn twenty_candidates_and_ten_jobs_stay_under_five_megabytes() {
     let html = of_study(&study(20, 10), &[]).html();
-    // To be looked at after a change.
+    // For visual inspection after a change.
     std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("study-20x10.html"), &html).unwrap();
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
-    // All of it is there.
+    // All options are present.
     assert_eq!(html.matches("<div class=\"option\">").count(), 60);
 }
 
@@ -67,7 +67,7 @@ fn charts_of_a_study_are_drawn_as_files() {
 }
 
 #[test]
-fn results_are_read_back_and_shown_alike() {
+fn saved_results_render_the_same_page() {
     let answer = study(3, 2);
     let text = serde_json::to_string(&answer).unwrap();
     let input = Input::read(&text, "results.json").unwrap();
@@ -78,7 +78,7 @@ fn results_are_read_back_and_shown_alike() {
 }
 
 #[test]
-fn what_is_none_is_refused_with_what_would_do() {
+fn unknown_inputs_are_rejected_with_advice() {
     let refused = |text: &str| Input::read(text, "file").unwrap_err();
     for (text, help) in [
         ("", "it is empty"),
@@ -106,9 +106,10 @@ fn what_is_none_is_refused_with_what_would_do() {
     }
 }
 
-/// A step in time ends where the step ends, and says what it leaves out; links say which is the busiest.
+/// The timeline of a step ends at the end of the step and states its omitted stages; the link chart names the busiest
+/// link.
 #[test]
-fn steps_and_links_are_those_of_the_results() {
+fn timelines_and_link_loads_match_the_results() {
     let answer = study(3, 1);
     for (spans, row) in courses(&answer, "job 0").iter().zip(&answer.results) {
         assert!((spans.end / 1e6 / row.step_time_s - 1.0).abs() < 1e-6 && spans.title.contains(&row.candidate));
@@ -118,7 +119,7 @@ fn steps_and_links_are_those_of_the_results() {
     let bars = links(&answer, "job 0").unwrap();
     assert_eq!(bars.bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).collect::<Vec<_>>(), [0.3, 0.3]);
     assert!(bars.subtitle.contains("n0/nic0->leaf0, 30 %") && bars.title.contains("machine 0"));
-    // Results of a version that knew neither.
+    // Results of an older version without timelines and link loads.
     let mut before = answer.clone();
     for row in &mut before.results {
         (row.courses, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
@@ -128,7 +129,7 @@ fn steps_and_links_are_those_of_the_results() {
 }
 
 #[test]
-fn a_study_without_a_winner_says_so() {
+fn studies_without_a_winner_state_it() {
     let mut answer: Answer = study(2, 1);
     for row in &mut answer.ranking {
         row.within = false;
@@ -142,9 +143,10 @@ fn a_study_without_a_winner_says_so() {
     assert!(of_study(&answer, &[]).html().contains("There is no candidate."));
 }
 
-/// The library's choices beside picks: what it loses is said, what is not known too, and the page stays small.
+/// The library's choices are compared with the selected ones: losses and unknown choices are stated, and the page stays
+/// small.
 #[test]
-fn what_the_library_would_choose_is_said() {
+fn library_choices_are_reported() {
     let answer = study(20, 10);
     let besides = synthetic::besides(&answer);
     let page = of_study_beside(&answer, &[], &besides);
@@ -167,7 +169,7 @@ fn what_the_library_would_choose_is_said() {
 }
 
 #[test]
-fn one_candidate_is_not_chosen_among_others() {
+fn single_candidates_are_not_compared() {
     let page = of_study(&study(1, 1), &[]);
     assert_eq!(page.title, "job 0 on machine 0");
     assert_eq!(page.answer.first().map(String::as_str), Some("machine 0 costs 1.00 USD per million tokens."));
@@ -180,9 +182,10 @@ fn one_candidate_is_not_chosen_among_others() {
     assert_eq!(of_study(&answer, &[]).answer, ["machine 0 does not do: budget 5 of 4."]);
 }
 
-/// Where requests are answered steps are not alike: the chart has candidates by the time of a million tokens, as the ranking has.
+/// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, like the
+/// ranking.
 #[test]
-fn answers_are_compared_by_their_tokens() {
+fn inference_is_compared_by_time_per_token() {
     let mut answer = study(2, 1);
     for (row, (step, rate)) in answer.results.iter_mut().zip([(0.137, 6354.0), (0.076, 5545.0)]) {
         (row.kind, row.step_time_s, row.tokens_per_s) = (JobKind::Inference, step, Some(rate));
@@ -196,9 +199,9 @@ fn answers_are_compared_by_their_tokens() {
     assert!(of("machine 0") < of("machine 1") && (of("machine 0") - 1e12 / 6354.0).abs() < 1.0);
 }
 
-/// Whoever stays first whatever is assumed is said to; the order behind it is another matter.
+/// A candidate that stays first under all assumptions is reported as such; the order behind it may change.
 #[test]
-fn who_stays_first_is_said_to() {
+fn stable_winners_are_reported() {
     let html = |answer: &Answer| of_study(answer, &[]).html();
     let mut answer = study(3, 2);
     assert!(html(&answer).contains("machine 0 stays first under all 2 other assumptions that were tried; behind it"));

@@ -1,4 +1,4 @@
-//! Studies with figures that are made up, of any size.
+//! Synthetic studies of any size.
 
 use fabricast_planner::export::SavedPlan;
 use fabricast_planner::job::Dimension;
@@ -8,13 +8,14 @@ use fabricast_sim::schedule::{Collective, Schedule, json};
 use fabricast_topologies::Bytes;
 use serde_json::{Value, json};
 
-/// A study of so many candidates and jobs. Candidates are slower and cheaper by the hour the higher their number, and all
-/// but the first cost more by the token; the third does not fit.
+/// Creates a study with these numbers of candidates and jobs. Candidates with higher numbers are slower and cheaper per
+/// hour, and all but the first cost more per token; the third does not fit.
 pub fn study(candidates: usize, jobs: usize) -> Answer {
     named(candidates, jobs, |kind, number| format!("{kind} {number}"))
 }
 
-/// The course of a step of so many seconds: as many intervals as there may be, on eight stages with what travels beside them.
+/// Timeline of a step of `step` seconds with the maximum number of intervals, on eight stages with overlapped
+/// communication.
 fn course(step: f64) -> Value {
     let lanes = (0..16_u64).map(|lane| {
         let count = if lane % 2 == 0 { 32 } else { 8 };
@@ -28,7 +29,7 @@ fn course(step: f64) -> Value {
     json!({ "step": "step", "stages_left_out": 8, "lanes": lanes.collect::<Vec<_>>() })
 }
 
-/// The calls of a step.
+/// Calls of a step.
 fn calls() -> Vec<Value> {
     let pick = json!({ "algorithm": "ring", "protocol": "simple", "channels": 16, "threads": null, "chunk": null });
     let call = |k: u32| {
@@ -38,7 +39,7 @@ fn calls() -> Vec<Value> {
     (0..10).map(call).collect()
 }
 
-/// How busy links are; busier the higher the number of the candidate.
+/// Link loads, which rise with the number of the candidate.
 fn load(candidate: usize) -> Vec<Value> {
     let of = |links: &str| {
         json!({ "links": links, "count": 32, "gbps": 50.0, "mean": 0.2, "most": 0.3 + candidate as f64 / 100.0,
@@ -47,7 +48,7 @@ fn load(candidate: usize) -> Vec<Value> {
     ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(of).to_vec()
 }
 
-/// The same with other names: those of machines, jobs and sources.
+/// Variant of [`study`] with custom names of machines, jobs and sources.
 pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
     let machine = |number| name("machine", number);
     let result = |c: usize, j: usize| -> Value {
@@ -110,7 +111,7 @@ pub fn named(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> Strin
     Answer::read(&text.to_string(), "synthetic").expect("a study as it is written")
 }
 
-/// Two ranks that send each other half of what they have.
+/// Schedule in which two ranks exchange half of their data.
 fn schedule() -> Schedule {
     let program = |peer: u32| {
         format!(
@@ -127,7 +128,7 @@ fn schedule() -> Schedule {
     json::from_json(&text, "swap").expect("a schedule")
 }
 
-/// What a library would choose, by job: every other call more slowly, one not known; three curves of a plan that was saved.
+/// A library's choices, by job: every other call is slower, one is unknown; three curves of a saved plan.
 pub fn besides(answer: &Answer) -> Vec<(String, Beside)> {
     let mut plan = SavedPlan::read(include_str!("data/plan.json"), "plan.json").expect("a plan");
     plan.rows.retain(|row| row.collective == Collective::AllReduce);

@@ -1,4 +1,4 @@
-//! What the library would choose by itself in a step of the candidate that is ranked first, and its calls over sizes.
+//! The library's default choices in a step of the first-ranked candidate, and its calls over sizes.
 
 use fabricast_planner::library::Library;
 use fabricast_planner::study::answer::{Answer, ResultRow};
@@ -12,10 +12,10 @@ use crate::chart::Figure;
 use crate::format;
 use crate::table::{Cell, Column, Table, Tone, Unit, Value};
 
-/// What is less than this is no difference.
+/// Relative difference below which times count as equal.
 const LEAST: f64 = 0.005;
 
-/// The library's choices in a step of a job, in a sentence and by call.
+/// The library's choices in a step of a job, as a sentence and by call.
 pub(super) fn choices(answer: &Answer, job: &str, beside: &Beside) -> Vec<Block> {
     let Some(row) = of_first(answer, job) else { return Vec::new() };
     vec![
@@ -24,7 +24,7 @@ pub(super) fn choices(answer: &Answer, job: &str, beside: &Beside) -> Vec<Block>
     ]
 }
 
-/// Jobs whose calls on the candidate that is ranked first were not looked at, in a sentence; `None` where all were.
+/// Sentence on jobs whose calls on the first-ranked candidate were not examined; `None` if all were.
 pub(super) fn left_out(answer: &Answer, besides: &[(String, Beside)]) -> Option<String> {
     let is_left_out = |job: &&str| {
         of_first(answer, job).is_some_and(|row| !row.calls.is_empty()) && besides.iter().all(|(known, _)| known != job)
@@ -44,7 +44,7 @@ fn of_first<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRow> {
     answer.results.iter().find(|row| row.candidate == *first && row.job == job)
 }
 
-/// A library as people write it: `NCCL 2.29`.
+/// Display name of a library: `NCCL 2.29`.
 fn name(library: Library) -> String {
     match library {
         Library::Nccl(version) => format!("NCCL {version}"),
@@ -54,7 +54,7 @@ fn name(library: Library) -> String {
 
 fn sentence(row: &ResultRow, beside: &Beside) -> String {
     let name = name(beside.library);
-    // (A step of answers alone, say, gathers no prompts.)
+    // A decode step, for example, has no prefill calls.
     let made = || row.calls.iter().zip(&beside.calls).filter(|(call, _)| call.times > 0.0);
     let all = made().count();
     let known: Vec<_> = made().filter_map(|(call, own)| Some((call, own.as_ref()?))).collect();
@@ -87,7 +87,7 @@ fn sentence(row: &ResultRow, beside: &Beside) -> String {
         0 => String::new(),
         some => format!(" and {some} faster"),
     };
-    // Calls beside kernels cost these what they hold of the GPU.
+    // Calls that overlap with kernels slow these down by the SMs that they use.
     let why = if slower == 0 && more >= LEAST { ", for what its calls hold of the GPUs meanwhile" } else { "" };
     format!(
         "On {}, {name} left to itself {does} of the {all} calls of {} more slowly than what is picked here{better}; {step}{why}.{unknown}",
@@ -129,7 +129,7 @@ fn table(row: &ResultRow, beside: &Beside) -> Table {
     table
 }
 
-/// What ranks do in the call that takes the most of a step.
+/// Schedule of the call with the largest share of a step.
 pub(super) fn schedule(beside: &Beside) -> Vec<Block> {
     let Some(Shown { among, bytes, pick, schedule }) = &beside.shown else { return Vec::new() };
     let call = &schedule.header().call;
@@ -147,12 +147,12 @@ pub(super) fn schedule(beside: &Beside) -> Vec<Block> {
     Picture::of_schedule(caption, schedule).map(Block::Picture).into_iter().collect()
 }
 
-/// Bus bandwidth of the calls that take the most of a step.
+/// Bus bandwidth of the calls with the largest shares of a step.
 pub(super) fn curves(beside: &Beside) -> Vec<Block> {
     beside.curves.iter().map(curve).collect()
 }
 
-/// The same as figures of their own.
+/// Variant of `curves` that returns figures.
 #[must_use]
 pub fn bandwidths(beside: &Beside) -> Vec<Figure> {
     let figure = |one: &Curve| {

@@ -1,4 +1,4 @@
-//! The charts of a study: cost against speed, what steps and memory are made of.
+//! Charts of a study: cost against speed, and the composition of steps and memory.
 
 use fabricast_planner::step::Share;
 use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
@@ -8,7 +8,7 @@ use super::is_within;
 use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role, Scale};
 use crate::format;
 
-/// Axes whose values lie farther apart than this are logarithmic.
+/// Ratio of the largest to the smallest value above which an axis is logarithmic.
 const WIDE: f64 = 8.0;
 
 fn of_job<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = (usize, &'a ResultRow)> {
@@ -21,8 +21,8 @@ fn axis(quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     if high > low * WIDE { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
 }
 
-/// Cost per hour against the time that candidates are compared by (a step's; that of a million tokens where requests are answered, of which
-/// steps are not alike), a point a candidate, with the price band and the Pareto front; `None` without prices.
+/// Cost per hour against the time by which candidates are compared: of a step, or of a million tokens for inference,
+/// whose steps differ. One point per candidate, with the price band and the Pareto front; `None` without prices.
 #[must_use]
 pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
     let lines = pareto_lines(answer, job)?;
@@ -112,12 +112,12 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     })
 }
 
-/// What the steps of a job consist of, a bar a candidate, the best first.
+/// Composition of a job's steps, a bar per candidate, the best first.
 #[must_use]
 pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     let known = Share::ALL.map(Share::name);
     let mut parts: Vec<String> = known.map(String::from).to_vec();
-    // Those of all jobs, so that a part has one colour in all of them.
+    // Includes the parts of all jobs, so that a part has one colour in all of them.
     let others = answer.results.iter().flat_map(|row| row.step_s.keys());
     let mut others: Vec<String> = others.filter(|name| !known.contains(&name.as_str())).cloned().collect();
     others.sort_unstable();
@@ -140,7 +140,8 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     }
 }
 
-/// What fills the fullest GPU, a bar a candidate, the best first; `None` of a trace, for nobody wrote that down.
+/// Memory use of the most loaded GPU, a bar per candidate, the best first; `None` for a trace, which does not contain
+/// it.
 #[must_use]
 pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
     let rows: Vec<(&ResultRow, Vec<(String, f64)>)> = in_order(answer, job).map(|row| (row, held(row))).collect();
@@ -167,7 +168,7 @@ pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
     })
 }
 
-/// What a GPU's memory holds, by the names that results give it: `weights_gb` and so on.
+/// Parts of a GPU's memory, by their names in the results: `weights_gb` and so on.
 fn held(row: &ResultRow) -> Vec<(String, f64)> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(row.memory) else { return Vec::new() };
     let part =
@@ -175,7 +176,7 @@ fn held(row: &ResultRow) -> Vec<(String, f64)> {
     fields.iter().filter_map(part).collect()
 }
 
-/// Results of a job by the ranking of their candidates.
+/// Results of a job, in the ranking order of their candidates.
 pub(super) fn in_order<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
     let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
     answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))

@@ -1,4 +1,4 @@
-//! Steps in time: what each stage does from when to when, of the candidates that are ranked first.
+//! Timelines of steps: activity of each pipeline stage, for the first-ranked candidates.
 
 use fabricast_planner::step::Doing;
 use fabricast_planner::study::answer::{Answer, CourseRow, IntervalRow, JobKind, LaneKind, LaneRow, ResultRow};
@@ -7,15 +7,15 @@ use super::super::Block;
 use crate::chart::{Span, Spans};
 use crate::format;
 
-/// Candidates of which the page shows it, so that it stays small.
+/// Number of candidates shown, which limits the size of the page.
 const SHOWN: usize = 3;
 
-/// Charts of a job's steps, of the candidates that are ranked first.
+/// Blocks with the timelines of a job's steps, for the first-ranked candidates.
 pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     courses(answer, job).into_iter().map(Block::Spans).collect()
 }
 
-/// The same charts.
+/// Timelines of a job's steps, for the first-ranked candidates.
 #[must_use]
 pub fn courses(answer: &Answer, job: &str) -> Vec<Spans> {
     super::charts::in_order(answer, job)
@@ -77,7 +77,7 @@ fn lane_name(lane: &LaneRow, several: bool) -> String {
     }
 }
 
-/// As the legend names it.
+/// Name in the legend.
 fn kind(doing: Doing) -> &'static str {
     match doing {
         Doing::Forward => "forward",

@@ -1,4 +1,4 @@
-//! How busy a step keeps links, by what they join, and the calls that it is made of.
+//! Utilization of links in a step, by the kinds of devices that they join, and the calls of the step.
 
 use fabricast_planner::study::answer::{Answer, CallRow, LoadRow, ResultRow};
 use fabricast_topologies::{Bytes, Picos};
@@ -10,10 +10,10 @@ use crate::chart::{Axis, Bar, BarChart, Quantity};
 use crate::format;
 use crate::table::{Column, Table, Unit, Value};
 
-/// Candidates whose calls are shown.
+/// Number of candidates whose calls are shown.
 const SHOWN: usize = 3;
 
-/// What is said of a job: the links of the candidate that is ranked first, and those of all.
+/// Blocks on a job: the links of the first-ranked candidate, and those of all.
 pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = links(answer, job).map(Block::Bars).into_iter().collect();
     let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.load.is_empty()).collect();
@@ -23,7 +23,7 @@ pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     blocks
 }
 
-/// The calls that a step of a job is made of, of the candidates that are ranked first.
+/// Table of the calls of a job's step, for the first-ranked candidates.
 pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
     let rows: Vec<&ResultRow> = in_order(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
     match rows.is_empty() {
@@ -32,8 +32,8 @@ pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
     }
 }
 
-/// How busy a step of a job keeps the links of the candidate that is ranked first, a bar for links that are alike; `None` where
-/// it is not known.
+/// Utilization of the first-ranked candidate's links in a step of a job, a bar per class of equal links; `None` if
+/// unknown.
 #[must_use]
 pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
     let row = in_order(answer, job).find(|row| !row.load.is_empty())?;

@@ -1,14 +1,14 @@
-//! The answer of a study in sentences: which machine, by how much, what binds it.
+//! Answer of a study in sentences: the best machine, by how much, and its bottleneck.
 
 use fabricast_planner::study::answer::{Answer, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
 use super::own;
 use crate::format;
 
-/// The most sets of candidates with jobs of their own that are told in sentences.
+/// Maximum number of sets of candidates with their own jobs that are described in sentences.
 const MOST_TOLD: usize = 4;
 
-/// The answer, the most important first.
+/// Returns the answer, most important sentence first.
 pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     let parts = answer.compared();
     if parts.is_empty() {
@@ -44,7 +44,8 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     sentences
 }
 
-/// Whether whoever is first, of candidates that are all compared, is so under every other assumption, and nothing speaks against it there.
+/// Returns true if all candidates are compared, and the first one remains first and within all constraints under every
+/// other assumption.
 fn stays_first(answer: &Answer) -> bool {
     let Some(first) = answer.ranking.first() else { return false };
     let is_first = |one: &SensitivityRow| {
@@ -53,7 +54,7 @@ fn stays_first(answer: &Answer) -> bool {
     answer.compared().len() == 1 && answer.sensitivities.iter().all(is_first)
 }
 
-/// What is said of candidates that have the same jobs.
+/// Returns the sentences on candidates that have the same jobs.
 fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     let Some(first) = part.first() else { return Vec::new() };
     let is_alone = part.len() == 1;
@@ -118,7 +119,7 @@ fn of_compared(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     sentences
 }
 
-/// Names, of many the first.
+/// Joins names; of more than three, only the first three and the number of the rest.
 fn several(names: &[String]) -> String {
     match names {
         [first, second, third, more @ ..] if !more.is_empty() => {
@@ -128,7 +129,7 @@ fn several(names: &[String]) -> String {
     }
 }
 
-/// The one of a part that is fastest in every job, where there is one.
+/// Returns the candidate of a part that is fastest in every job, if there is one.
 fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> {
     let is_compared = |row: &&ResultRow| part.iter().any(|one| one.within && one.candidate == row.candidate);
     let is_fastest = |ranked: &&RankedRow| {
@@ -140,13 +141,13 @@ fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> 
     part.iter().filter(|one| one.within).find(is_fastest)
 }
 
-/// The unit of a score, as words.
+/// Unit of a score, in words.
 fn unit(answer: &Answer, by: ScoredBy) -> String {
     let of = by.unit().replace("M tokens", "million tokens");
     format!("{} per {of}", if by.is_cost() { &answer.currency } else { "seconds" })
 }
 
-/// What binds the winner.
+/// Sentence on the bottleneck of the winner.
 fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     let mut rows: Vec<&ResultRow> = own(answer, &first.candidate).collect();
     rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));

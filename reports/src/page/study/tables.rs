@@ -1,4 +1,4 @@
-//! The tables of a study's page.
+//! Tables of a study's page.
 
 use fabricast_planner::study::answer::{
     Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow,
@@ -28,10 +28,10 @@ fn words(all: &[String]) -> Cell {
     if all.is_empty() { Value::Missing.into() } else { Value::text(all.join("; ")).into() }
 }
 
-/// A column, and what it holds of a row.
+/// Column, and the function that fills its cell from a row.
 type Field<'a, R> = (Column, Box<dyn Fn(&R) -> Cell + 'a>);
 
-/// A table whose columns that hold nothing anywhere are left out.
+/// Creates a table without its empty columns.
 fn filled<R>(rows: &[R], fields: Vec<Field<'_, R>>) -> Table {
     let fields: Vec<_> = fields.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_known())).collect();
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
@@ -46,7 +46,7 @@ macro_rules! fields {
 
 pub(super) fn ranking(answer: &Answer) -> Table {
     let first = |row: &RankedRow| own(answer, &row.candidate).next();
-    // (What is paid for; a job may leave some out.)
+    // The cost covers the whole machine; a job may leave some GPUs out.
     let machine = |row: &RankedRow| answer.candidates.iter().find(|one| one.name == row.candidate);
     let score = format!("{} per {}", if answer.by().is_cost() { &answer.currency } else { "s" }, answer.by().unit());
     let name = |row: &RankedRow| {
@@ -197,7 +197,7 @@ pub(super) fn candidates(answer: &Answer) -> Table {
     table
 }
 
-/// Power as a number, or from where to where.
+/// Power as a number, or as a range.
 fn power(one: &CandidateRow) -> Cell {
     match (one.power_kw_low, one.power_kw_high) {
         (Some(low), Some(high)) => {
@@ -251,7 +251,7 @@ pub(super) fn jobs(answer: &Answer) -> Table {
     )
 }
 
-/// What a job asks for that columns of their own show.
+/// Job parameters with columns of their own.
 const SHOWN: [&str; 12] = [
     "kind",
     "model",
@@ -267,10 +267,10 @@ const SHOWN: [&str; 12] = [
     "requests",
 ];
 
-/// The most letters of a placement that a table shows.
+/// Maximum characters of a placement in a table.
 const MOST_SHOWN: usize = 40;
 
-/// A placement, without what is too long to be read.
+/// Returns a placement, truncated if it is too long.
 fn cut(placement: &str) -> String {
     match placement.char_indices().nth(MOST_SHOWN) {
         None => placement.to_owned(),
@@ -312,7 +312,7 @@ pub(super) fn sources(answer: &Answer) -> Table {
     table
 }
 
-/// What was measured, beside what is predicted.
+/// Table of measured compared with predicted figures.
 #[must_use]
 pub fn measured(answer: &Answer) -> Table {
     let mut table = Table::new(vec![
