@@ -1,4 +1,4 @@
-//! Measured data that cannot be used: each fault is named with file and line, and nothing is left out in silence.
+//! Measured data that cannot be used: each fault is reported with file and line, and nothing is dropped silently.
 
 use super::run::{refused, run_in};
 
@@ -7,13 +7,13 @@ const MANIFEST: &str = "[[measurement]]\nfile = \"a.csv\"\nfabric = \"hgx-h200\"
 const LOG: &str = "--fabric hgx-h200 --collective all_reduce --algorithm ring --protocol ll";
 
 #[test]
-fn logs_without_figures_are_refused() {
+fn logs_without_rows_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let head = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n";
     for (log, expected) in [
         ("nothing here\n", "a.txt: no table"),
         ("  8  2  float  sum  -1  5.83  0.00  0.00  0  5.78  0.00  0.00  0\n", "a.txt:1: a row without the head line"),
-        // Columns that changed.
+        // Renamed columns.
         (&head.replace("time", "clock")[..], "a.txt"),
     ] {
         std::fs::write(folder.path().join("a.txt"), log).unwrap();
@@ -24,7 +24,7 @@ fn logs_without_figures_are_refused() {
 }
 
 #[test]
-fn rows_that_cannot_be_are_named_and_the_others_used() {
+fn invalid_rows_are_reported_and_the_others_used() {
     let folder = tempfile::tempdir().unwrap();
     let csv = "bytes,time_us\n1024,NaN\n2048,-3\n4096,0\n8192,20\n16384,inf\n32768\n65536,25\n";
     std::fs::write(folder.path().join("a.csv"), csv).unwrap();
@@ -40,7 +40,7 @@ fn rows_that_cannot_be_are_named_and_the_others_used() {
 }
 
 #[test]
-fn sizes_that_are_not_those_of_the_collective_are_named() {
+fn sizes_that_contradict_the_collective_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let log = "\
 # nccl-tests version 2.17.6\n# nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n\
@@ -55,7 +55,7 @@ fn sizes_that_are_not_those_of_the_collective_are_named() {
 }
 
 #[test]
-fn manifests_that_name_what_is_not_there_are_refused() {
+fn manifests_with_missing_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.csv"), "bytes,time_us\n1024,5\n").unwrap();
     for (from, to, expected) in [("a.csv", "b.csv", "m.toml:2"), ("hgx-h200", "hgx-h20", "unknown fabric `hgx-h20`")] {
@@ -67,7 +67,7 @@ fn manifests_that_name_what_is_not_there_are_refused() {
 }
 
 #[test]
-fn contradictions_and_too_few_points_are_said() {
+fn contradictions_and_too_few_rows_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.csv"), "bytes,time_us\n1024,15\n2048,16\n1024,45.5\n").unwrap();
     std::fs::write(folder.path().join("m.toml"), MANIFEST).unwrap();
@@ -81,9 +81,9 @@ fn contradictions_and_too_few_points_are_said() {
     assert!(run.stderr.contains("3 rows cannot tell") && run.stderr.contains("both cannot be"), "{}", run.stderr);
 }
 
-/// JSON of `gpu run` that is cut off, of another form, or says what cannot be.
+/// JSON of `gpu run` that is truncated, of another format, or contains invalid values.
 #[test]
-fn json_of_gpu_run_that_cannot_be_read_is_refused() {
+fn invalid_json_of_gpu_run_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let text = include_str!("../data/measured/gpu_run.json");
     let cut = &text[..text.len() - 300];

@@ -1,4 +1,4 @@
-//! `compare` for programs: keys, exit codes, files beside the answer.
+//! `compare` for programs: keys, exit codes, additional files.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn json(arguments: &str) -> Value {
 }
 
 #[test]
-fn rows_groups_and_summary_hang_together() {
+fn rows_groups_and_summary_are_consistent() {
     let value = json("compare manifest.toml --profile ideal --format json");
     let rows = value["rows"].as_array().unwrap();
     let groups = value["groups"].as_array().unwrap();
@@ -53,13 +53,13 @@ fn rows_groups_and_summary_hang_together() {
     assert!((value["summary"]["bias"].as_f64().unwrap() - bias).abs() < 1e-12);
     let total: u64 = groups.iter().map(|group| group["rows"].as_u64().unwrap()).sum();
     assert_eq!(total, 112);
-    // Nothing is faster than what has no software cost, but by the noise of a measurement.
+    // No measurement is faster than a prediction without software costs, apart from noise.
     let share = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
     assert!(share("slower") > 100, "{} slower, {} faster", share("slower"), share("faster"));
 }
 
 #[test]
-fn a_log_needs_flags_only_for_what_it_does_not_say() {
+fn flags_are_needed_only_for_facts_missing_in_the_log() {
     let value =
         json("compare tg_allreduce_x2_default.txt --fabric ../topologies/h200-node.xml --profile ideal --format json");
     let group = &value["groups"][0];
@@ -74,7 +74,7 @@ fn a_log_needs_flags_only_for_what_it_does_not_say() {
 }
 
 #[test]
-fn the_answer_is_written_and_the_exit_code_says_no() {
+fn errors_above_the_limit_set_the_exit_code() {
     let run = run_in(&data(), "compare manifest.toml --profile ideal --max-error 0.01 --format csv");
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("more than the 1.0 % of --max-error"), "{}", run.stderr);
@@ -84,7 +84,7 @@ fn the_answer_is_written_and_the_exit_code_says_no() {
 }
 
 #[test]
-fn the_chart_and_the_answer_do_not_depend_on_threads() {
+fn chart_and_output_do_not_depend_on_threads() {
     let folder = tempfile::tempdir().unwrap();
     let draw = |threads: u32| {
         let chart = folder.path().join(format!("{threads}.svg"));
@@ -101,7 +101,7 @@ fn the_chart_and_the_answer_do_not_depend_on_threads() {
     assert!(one.1.starts_with("<svg") && one.1.contains("band of the prediction"));
 }
 
-/// JSON of `gpu run` says what its manifest says: the same rows, the same libraries and software.
+/// JSON of `gpu run` equals its manifest: the same rows, libraries and software.
 #[test]
 fn json_of_gpu_run_is_a_manifest() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,11 +139,11 @@ fn json_of_gpu_run_is_a_manifest() {
     assert_eq!((json.code, toml.code), (0, 0), "{json:?} {toml:?}");
     assert_eq!(json.stdout, toml.stdout);
     assert!(json.stdout.contains("6 rows"), "{}", json.stdout);
-    // What has no place in a measurement is told, with its line.
+    // Rows that a measurement cannot describe are reported with their lines.
     for (line, why) in [(16, "is in place"), (17, "its result is wrong")] {
         assert!(json.stderr.contains(&format!("run.json:{line}: left out: {why}")), "{}", json.stderr);
     }
-    // Both are too few rows for a fit, which says how many it has of each.
+    // Both have too few rows for a fit, and the error gives the number of rows.
     let fit = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
     let same = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
     assert_eq!((fit.code, same.code), (2, 2), "{fit:?} {same:?}");

@@ -1,4 +1,5 @@
-//! `fabric export`: a fabric in a file is the fabric of the flags, to the picosecond, or what the format cannot hold is said.
+//! `fabric export`: an exported file gives the same times as the flags, to the picosecond, or the export reports what
+//! the format cannot express.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::run::{Run, refused, run, run_in};
 
-/// Flags of a fabric, in the words of the command line.
+/// Flags of a fabric on the command line.
 #[derive(Clone, Debug)]
 struct Flags {
     fabric: &'static str,
@@ -18,7 +19,7 @@ impl Flags {
         run_in(folder, &format!("fabric export {} {} --to {to} -o {to} --force", self.fabric, self.words.join(" ")))
     }
 
-    /// The time of a call with the flags, and with the file instead.
+    /// Time of a call with the flags, and with the file instead.
     fn times(&self, folder: &Path, file: &str, call: &str) -> [String; 2] {
         let time = |fabric: &str| {
             let run = run_in(folder, &format!("simulate {fabric} {call} --format json"));
@@ -91,12 +92,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_file_is_the_fabric_of_its_flags(flags in flags(), call in 0..CALLS.len()) {
+    fn exported_files_equal_the_fabric_of_the_flags(flags in flags(), call in 0..CALLS.len()) {
         let folder = tempfile::tempdir().unwrap();
         for to in ["spec", "json"] {
             let made = flags.exported(folder.path(), to);
             if made.code == 2 {
-                // What no fabric can be made of is refused by both.
+                // Flags that describe no possible fabric are rejected by both commands.
                 let asked = run_in(folder.path(), &format!("fabric show {} {}", flags.fabric, flags.words.join(" ")));
                 prop_assert_eq!(asked.code, 2, "{:?}: {}", flags, made.stderr);
                 continue;
@@ -107,9 +108,9 @@ proptest! {
     }
 }
 
-/// An NCCL topology file has no words for a network; of one host it holds which GPUs are in use and which NVLinks are out of service.
+/// An NCCL topology file cannot describe a network; for one host it contains the GPUs in use and the failed NVLinks.
 #[test]
-fn a_topology_file_holds_gpus_in_use_and_failed_links() {
+fn topology_files_contain_gpus_in_use_and_failed_links() {
     let folder = tempfile::tempdir().unwrap();
     let export = |fabric: &str, flags: &str, to: &str| {
         let run = run_in(folder.path(), &format!("fabric export {fabric} {flags} --to nccl-xml -o {to} --force"));
@@ -120,7 +121,7 @@ fn a_topology_file_holds_gpus_in_use_and_failed_links() {
         ("dgx-v100", ["--fail gpu7", "--fail gpu0-gpu1", "--gpus 4"].as_slice()),
         ("hgx-h100", ["--fail gpu3", "--gpus 4", "--gpus 3 --fail gpu0"].as_slice()),
     ] {
-        // A fabric as NCCL knows it.
+        // The fabric in NCCL's format.
         export(fabric, "", "whole.xml");
         for flags in flags {
             let said = export("./whole.xml", flags, "part.xml");
@@ -139,7 +140,7 @@ fn a_topology_file_holds_gpus_in_use_and_failed_links() {
 }
 
 #[test]
-fn formats_say_what_they_do_not_hold() {
+fn exports_report_what_the_format_cannot_express() {
     for (flags, to, expected) in [
         ("--no-p2p", "nccl-xml", "an NCCL topology file does not hold the setting p2p off"),
         ("--ecmp hashed=7", "nccl-xml", "does not hold the setting ecmp hashed=7"),

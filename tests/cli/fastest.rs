@@ -1,4 +1,4 @@
-//! The fastest candidate of `plan` is never slower than what `simulate` runs.
+//! The fastest candidate of `plan` is never slower than any strategy run by `simulate`.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn micros(value: &Value) -> f64 {
     value["time_us"].as_f64().unwrap()
 }
 
-/// What the plan says it tries, each simulated on the channels that `simulate` takes by itself.
+/// Simulates every strategy that the plan tries, on the default channels of `simulate`.
 fn no_strategy_is_faster(call: &str, bytes: &str) {
     let plan = json(&format!("plan {call} --sizes {bytes}..{bytes}"));
     let row = &plan["rows"][0];
@@ -31,7 +31,7 @@ fn no_strategy_is_faster(call: &str, bytes: &str) {
 }
 
 #[test]
-fn small_calls_with_a_root_take_the_algorithms_of_messages_where_these_are_faster() {
+fn small_rooted_calls_use_message_algorithms_if_faster() {
     let call = "--fabric hgx-h100 --nodes 4 --network fat_tree --collective reduce";
     no_strategy_is_faster(call, "1KiB");
     let plan = json(&format!("plan {call} --sizes 1KiB..1KiB"));
@@ -40,13 +40,13 @@ fn small_calls_with_a_root_take_the_algorithms_of_messages_where_these_are_faste
 }
 
 #[test]
-fn broadcasts_and_gathers_are_no_slower_than_any_simulated() {
+fn broadcasts_and_gathers_are_no_slower_than_any_simulation() {
     no_strategy_is_faster("--fabric dgx-a100 --nodes 2 --collective broadcast", "64KiB");
     no_strategy_is_faster("--fabric mi300x --collective all_gather", "4MiB");
 }
 
 #[test]
-fn what_is_not_tried_is_said() {
+fn candidates_not_tried_are_listed() {
     let plan = json("plan --fabric hgx-h200 --collective all_reduce --library nccl-2.28.9 --sizes 1KiB..1KiB");
     let left = plan["searched"]["not_tried"].as_array().unwrap();
     let of = |algorithm: &str| left.iter().find(|one| one["algorithm"] == algorithm).unwrap();
@@ -60,9 +60,9 @@ fn what_is_not_tried_is_said() {
     assert_eq!(channels, [64, 128]);
 }
 
-/// Schedules of more chunks than are simulated leave the plan to the others, and are named with the reason.
+/// Schedules with more chunks than can be simulated are excluded from the plan, and listed with the reason.
 #[test]
-fn schedules_that_are_too_large_are_named_as_not_tried() {
+fn too_large_schedules_are_listed_as_not_tried() {
     let call = "plan --fabric hgx-h100 --collective all_reduce --bytes 100TiB";
     let plan = run(&format!("{call} --format json"));
     let plan: Value = serde_json::from_str(&plan.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Files that the command writes: complete or not at all, and nothing else.
+//! Output files of commands: written completely or not at all, and no other files.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::run::{command, refused, run, run_in};
 
-/// The names in a folder, sorted.
+/// Names in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -15,7 +15,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_result_goes_to_its_file_and_nowhere_else() {
+fn results_are_written_to_their_file_only() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [
         "fabric list",
@@ -33,7 +33,7 @@ fn a_result_goes_to_its_file_and_nowhere_else() {
 }
 
 #[test]
-fn charts_and_traces_stand_beside_the_result() {
+fn charts_and_traces_are_written_next_to_the_result() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     let plan = "plan --fabric gh200 --collective all_reduce --sizes 1K..1M:32";
@@ -49,7 +49,7 @@ fn charts_and_traces_stand_beside_the_result() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_nothing() {
+fn failed_writes_leave_no_files() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("dir")).unwrap();
     let plan = "plan --fabric gh200 --collective all_reduce --sizes 1K..4K";
@@ -71,10 +71,10 @@ fn what_cannot_be_written_leaves_nothing() {
     }
 }
 
-/// A file that has the bytes already stays the same file; one that differs in a byte, or is cut, is replaced.
+/// A file that already has the same bytes is left untouched; one that differs or is truncated is replaced.
 #[cfg(unix)]
 #[test]
-fn what_is_there_already_is_left_alone() {
+fn unchanged_files_are_not_rewritten() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("list.txt");
@@ -93,16 +93,17 @@ fn what_is_there_already_is_left_alone() {
         assert_eq!(run_in(folder.path(), "fabric list -o list.txt --force").code, 0);
         assert_eq!(std::fs::read(&path).unwrap(), text);
     }
-    // An empty file, as `mktemp` makes it, holds nothing to lose.
+    // An empty file, as created by `mktemp`, may be overwritten.
     std::fs::write(&path, "").unwrap();
     write();
     assert_eq!(std::fs::read(&path).unwrap(), text);
     assert_eq!(names(folder.path()), ["list.txt"]);
 }
 
-/// What the command wrote is replaced by what it writes next, also where it was moved or copied; what the user wrote or edited is not.
+/// Files written by the command are replaced by later runs, even if moved or copied; files that the user wrote or
+/// edited are not.
 #[test]
-fn only_files_of_the_command_are_replaced() {
+fn only_files_written_by_the_command_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let read = |name: &str| std::fs::read(at(name)).unwrap();
@@ -123,7 +124,7 @@ fn only_files_of_the_command_are_replaced() {
         assert_eq!(run_in(folder.path(), &plan(4, &rest)).code, 0, "{name}");
         let second = read(name);
         assert_ne!(first, second, "{name}");
-        // Whatever the user changes stays, and so does all else that the run would write.
+        // An edited file is kept, and the run writes none of its other files either.
         let edited = [&second[..], b" "].concat();
         std::fs::write(at(name), &edited).unwrap();
         let before = names(folder.path());
@@ -134,7 +135,7 @@ fn only_files_of_the_command_are_replaced() {
         assert_eq!(run_in(folder.path(), &plan(8, &format!("{rest} --force"))).code, 0, "{name}");
         assert_ne!(read(name), edited, "{name}");
     }
-    // By content, wherever it lies now.
+    // Files are recognized by content, whatever their path.
     std::fs::copy(at("plan.txt"), at("copy.txt")).unwrap();
     assert_eq!(run_in(folder.path(), &plan(2, "-o copy.txt")).code, 0);
     std::fs::write(at("notes.txt"), "mine").unwrap();
@@ -145,7 +146,7 @@ fn only_files_of_the_command_are_replaced() {
 }
 
 #[test]
-fn an_edited_template_stays() {
+fn edited_templates_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/study.toml");
     let template = "study --template -o new";
@@ -158,7 +159,7 @@ fn an_edited_template_stays() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);
     assert_eq!(run_in(folder.path(), &format!("{template} --force")).code, 0);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-    // Where nothing is recorded a study is the user's.
+    // Without a record, a study is treated as the user's.
     std::fs::write(&path, &edited).unwrap();
     let mut unknown = command(folder.path(), template);
     let run = unknown.env("FABRICAST_STATE", folder.path().join("elsewhere")).output().unwrap();
@@ -167,7 +168,7 @@ fn an_edited_template_stays() {
 }
 
 #[test]
-fn a_failed_run_keeps_the_old_file() {
+fn failed_runs_keep_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("plan.txt"), "old").unwrap();
     refused(folder.path(), "plan --fabric gh200 --collective all_reduce --algorithm direct -o plan.txt", "no strategy");
@@ -201,8 +202,8 @@ fn devices_are_written_as_they_are() {
 }
 
 #[test]
-fn a_closed_pipe_is_the_readers_choice() {
-    // More than a pipe holds.
+fn closed_pipes_are_no_error() {
+    // More bytes than a pipe buffers.
     let mut child = command(Path::new("."), "fabric show gb200-nvl72 --format json")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -215,7 +216,7 @@ fn a_closed_pipe_is_the_readers_choice() {
 }
 
 #[test]
-fn quiet_and_verbose_change_only_what_is_said_besides() {
+fn quiet_and_verbose_change_only_messages() {
     let plan = "plan --fabric gh200 --collective all --algorithm ring --sizes 1K";
     let (usual, quiet, verbose) = (run(plan), run(&format!("{plan} -q")), run(&format!("{plan} -v")));
     assert_eq!((&quiet.stdout, &verbose.stdout), (&usual.stdout, &usual.stdout));

@@ -1,10 +1,10 @@
-//! Schedules of other tools: read, proven, run, drawn and written by the command.
+//! Schedules of other tools: read, verified, simulated, drawn and written by the command.
 
 use std::path::Path;
 
 use crate::run::{json, refused, run, run_in};
 
-/// The published files, with GPUs that they are for.
+/// Published files, with the number of GPUs each is for.
 const FILES: [(&str, u32); 7] = [
     ("msccl-all-reduce-ring-ll.xml", 16),
     ("msccl-allreduce-allpairs-8n-ll-32tb.xml", 8),
@@ -19,13 +19,13 @@ fn path(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules").join(name).display().to_string()
 }
 
-/// A fabric of as many GPUs.
+/// A fabric with a number of GPUs.
 fn fabric(gpus: u32) -> String {
     if gpus > 8 { format!("hgx-h200 --nodes {}", gpus / 8) } else { format!("hgx-h200 --gpus {gpus}") }
 }
 
 #[test]
-fn every_published_file_is_proven_or_refused_by_operation() {
+fn published_files_are_verified_or_rejected_by_operation() {
     for (name, _) in FILES {
         let run = run(&format!("schedule verify {}", path(name)));
         if name == "mscclpp-reduce.json" {
@@ -39,10 +39,10 @@ fn every_published_file_is_proven_or_refused_by_operation() {
 }
 
 #[test]
-fn every_published_file_runs_and_so_does_what_is_written_of_it() {
+fn published_files_and_their_conversions_run() {
     let folder = tempfile::tempdir().unwrap();
     for (name, gpus) in FILES {
-        // (What is refused for a copy that nobody reads runs all the same.)
+        // A schedule rejected for an unread copy can be simulated nevertheless.
         let flags = if name == "mscclpp-reduce.json" { "--no-verify" } else { "" };
         let simulate = |file: &str| json(&format!("simulate --fabric {} --schedule {file} {flags}", fabric(gpus)));
         let (time, bound) = (|run: &serde_json::Value| run["time_us"].as_f64().unwrap(), "bound_us");
@@ -74,14 +74,14 @@ fn generated_schedules_are_written_in_any_format() {
             json(&format!("simulate --fabric hgx-h200 --schedule {file}"))["time_us"].as_f64().unwrap()
         })
         .to_vec();
-    // A ring of relays is the same ring.
+    // A ring written as relays is the same ring.
     assert_eq!(times[0], times[1]);
     let run = run_in(folder.path(), &format!("{generate} --protocol simple --to mscclpp -o plan"));
     assert!(run.code == 0 && run.stderr.contains("mscclpp has no protocol simple: written as symmetric"), "{run:?}");
 }
 
 #[test]
-fn a_picture_stands_beside_the_table() {
+fn pictures_are_written_next_to_the_table() {
     let folder = tempfile::tempdir().unwrap();
     let show = format!("schedule show {}", path("msccl-alltoall-8n-0-9kb.xml"));
     let bytes = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
@@ -98,7 +98,7 @@ fn a_picture_stands_beside_the_table() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_with_its_line() {
+fn faults_are_shown_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(path("msccl-alltoall-8n-0-9kb.xml")).unwrap();
     let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();

@@ -1,5 +1,5 @@
-//! A file of each format that tables are written in, kept in `golden/`: what is written is that file, byte for byte, and what is read
-//! of it is what was written. `GOLDEN=overwrite` writes them anew.
+//! Golden files of every table format in `golden/`: written tables equal them byte for byte, and reading them gives
+//! back what was written. `GOLDEN=overwrite` regenerates them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
 
-/// Formats, the plan that each is made of, and what the file is called.
+/// Format, plan and file name of each golden table.
 const FORMATS: [(&str, &str, &str); 7] = [
     ("nccl-tuner", "nccl.json", "tuner.csv"),
     ("nccl-env", "nccl.json", "nccl.conf"),
@@ -27,7 +27,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/tables/golden")
 }
 
-/// The files of a format, by name; of one file, under its own.
+/// Files of a format by name; a single file under its own name.
 fn files(path: &Path) -> BTreeMap<String, String> {
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     if path.is_file() {
@@ -38,7 +38,7 @@ fn files(path: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_is_written_is_what_was_written() {
+fn written_tables_equal_the_golden_files() {
     let made = tempfile::tempdir().unwrap();
     for (format, plan, name) in FORMATS {
         let plan = folder().join(plan);
@@ -59,7 +59,7 @@ fn what_is_written_is_what_was_written() {
 }
 
 #[test]
-fn what_is_read_is_what_was_written() {
+fn golden_files_read_back_as_written() {
     for (format, plan, name) in FORMATS {
         let plan = SavedPlan::read(&fs::read_to_string(folder().join(plan)).unwrap(), plan).unwrap();
         for (file, text) in files(&folder().join(name)) {
@@ -100,11 +100,11 @@ fn what_is_read_is_what_was_written() {
                 }
                 AnyTable::Schedule(kind, schedule, sizes) => {
                     assert_eq!(kind.name(), format);
-                    // (What has no last size is written with the largest that readers of these formats take.)
+                    // An open-ended range is written with the largest size that readers of these formats accept.
                     let sizes = (sizes.0, sizes.1.min(Bytes(i64::MAX as u64 - 1)));
                     let mut written = String::new();
                     write_for(&schedule, kind, sizes, &mut written).unwrap();
-                    // (How it was made stands before it, where the format has comments.)
+                    // If the format has comments, a description precedes the schedule.
                     let own = text.lines().skip_while(|line| line.starts_with("<!--"));
                     assert!(written.lines().eq(own), "{file}");
                     assert_eq!(text.starts_with("<!--"), format == "msccl-xml");

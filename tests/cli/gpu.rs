@@ -1,4 +1,5 @@
-//! `gpu` where there is none: what is missing is one line and exit code 3; saved measurements are judged all the same.
+//! `gpu` without a GPU: the missing part is reported in one line with exit code 3; saved measurements are analysed
+//! nevertheless.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use crate::run::{Run, command, refused, run, run_in};
 
-/// Measurements that ship with their raw figures.
+/// Shipped measurements with raw figures.
 fn saved() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("validate/runs/2026-11-21-4xh200/bench.json").display().to_string()
 }
@@ -21,7 +22,7 @@ const COMMANDS: [&str; 6] = [
 ];
 
 #[test]
-fn without_a_driver_every_command_says_so() {
+fn missing_driver_is_reported_by_every_command() {
     for arguments in COMMANDS {
         let run = run(arguments);
         if run.code == 0 {
@@ -34,7 +35,7 @@ fn without_a_driver_every_command_says_so() {
     }
 }
 
-/// A driver library in which every function that is there returns `code`; `None` where no C compiler is.
+/// Builds a driver library in which every function returns `code`; `None` without a C compiler.
 fn stand_in(folder: &Path, symbols: &[&str], code: u32) -> Option<PathBuf> {
     let source: String = symbols.iter().map(|symbol| format!("int {symbol}(void) {{ return {code}; }}\n")).collect();
     std::fs::write(folder.join("driver.c"), source).unwrap();
@@ -55,7 +56,7 @@ fn with_driver(folder: &Path, arguments: &str) -> Run {
 }
 
 #[test]
-fn a_driver_without_gpus_or_without_functions_is_an_error() {
+fn driver_without_gpus_or_functions_is_an_error() {
     let symbols = fabricast_validate::cuda::SYMBOLS;
     let folder = tempfile::tempdir().unwrap();
     let Some(path) = stand_in(folder.path(), symbols, 100) else {
@@ -79,7 +80,7 @@ fn a_driver_without_gpus_or_without_functions_is_an_error() {
 }
 
 #[test]
-fn a_saved_run_is_judged_without_a_gpu() {
+fn saved_runs_are_analysed_without_a_gpu() {
     let sound = run(&format!("gpu doctor --from {}", saved()));
     assert_eq!((sound.code, sound.stderr.as_str()), (0, ""), "{sound:?}");
     let pairs = "12 pairs over NVL: 395 GB/s, expected 395; both ways 390–391; thread blocks 364–366, expected 364; \
@@ -99,7 +100,7 @@ fn a_saved_run_is_judged_without_a_gpu() {
     }
 }
 
-/// The saved run, edited.
+/// The saved run with modifications.
 fn edited(folder: &Path, edit: impl Fn(&mut Value)) -> String {
     let mut bench: Value = serde_json::from_str(&std::fs::read_to_string(saved()).unwrap()).unwrap();
     edit(&mut bench);
@@ -108,7 +109,7 @@ fn edited(folder: &Path, edit: impl Fn(&mut Value)) -> String {
     path.display().to_string()
 }
 
-/// Multiplies figures of the points that are meant.
+/// Scales a figure of the selected points.
 fn scale(bench: &mut Value, key: &str, by: f64, of: impl Fn(&Value) -> bool) {
     for point in bench["points"].as_array_mut().unwrap().iter_mut().filter(|point| of(point)) {
         if let Some(figure) = point[key].as_f64() {
@@ -117,15 +118,15 @@ fn scale(bench: &mut Value, key: &str, by: f64, of: impl Fn(&Value) -> bool) {
     }
 }
 
-/// A fault, and what the doctor calls it.
+/// A fault and the doctor's finding for it.
 type Case = (&'static str, fn(&mut Value));
 
 #[test]
-fn each_fault_that_is_put_into_a_saved_run_is_told() {
+fn injected_faults_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [Case; 9] = [
         ("no_peer_access", |bench| {
-            // An ordinary PCIe host whose GPUs sit below one CPU.
+            // An ordinary PCIe host with all GPUs below one CPU.
             bench["probe"]["devices"].as_array_mut().unwrap().iter_mut().for_each(|device| {
                 device["nvlinks"] = Value::Array(Vec::new());
             });
@@ -158,7 +159,7 @@ fn each_fault_that_is_put_into_a_saved_run_is_told() {
 }
 
 #[test]
-fn the_first_gpus_of_a_saved_run_are_judged_alone() {
+fn the_first_gpus_of_a_saved_run_can_be_analysed_alone() {
     let two = run(&format!("gpu doctor --from {} --gpus 2", saved()));
     assert_eq!((two.code, two.stderr.as_str()), (0, ""), "{two:?}");
     assert!(two.stdout.starts_with("2 × NVIDIA H200") && two.stdout.contains("\n2 pairs over NVL: "), "{two:?}");
@@ -171,7 +172,7 @@ fn the_first_gpus_of_a_saved_run_are_judged_alone() {
 }
 
 #[test]
-fn what_the_kernel_does_not_show_is_no_fault() {
+fn facts_hidden_by_the_kernel_are_no_fault() {
     let folder = tempfile::tempdir().unwrap();
     let hidden = edited(folder.path(), |bench| {
         for device in bench["probe"]["devices"].as_array_mut().unwrap() {
@@ -185,7 +186,7 @@ fn what_the_kernel_does_not_show_is_no_fault() {
 }
 
 #[test]
-fn a_benchmark_that_tells_nothing_makes_no_profile() {
+fn benchmarks_without_usable_figures_give_no_profile() {
     let folder = tempfile::tempdir().unwrap();
     let no_gpus = edited(folder.path(), |bench| {
         bench["points"] = Value::Array(Vec::new());
@@ -205,7 +206,7 @@ fn a_benchmark_that_tells_nothing_makes_no_profile() {
 }
 
 #[test]
-fn what_is_no_measurement_is_refused_with_its_place() {
+fn invalid_measurements_are_rejected_with_their_location() {
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(saved()).unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -229,7 +230,7 @@ fn what_is_no_measurement_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_benchmark_calibrates_what_it_tells() {
+fn benchmarks_calibrate_the_figures_they_determine() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_in(folder.path(), &format!("calibrate {} -o here.toml --name here --format json", saved()));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
@@ -247,12 +248,12 @@ fn a_benchmark_calibrates_what_it_tells() {
 }
 
 #[test]
-fn a_process_of_nvshmem_is_not_for_hand() {
+fn nvshmem_worker_cannot_be_started_by_hand() {
     refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu nvshmem-rank", "this is started by `gpu run` alone");
 }
 
 #[test]
-fn a_process_of_nvshmem_answers_its_parent_and_ends_with_it() {
+fn nvshmem_worker_answers_its_parent_and_ends_with_it() {
     use std::io::{BufRead, BufReader, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! `gpu run` on GPUs that a stand-in for the driver shows: what is run and what is not, what is written, how it ends. (No work is done,
-//! so results are right or wrong as the stand-in says.)
+//! `gpu run` on GPUs emulated by a driver stub: which rows run, what is written, how it ends. No work is done; the
+//! stub determines whether results are right or wrong.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::run::{Run, command};
 
 const SOURCE: &str = include_str!("stand_in.c");
 
-/// GPUs that are not there, and a folder to work in.
+/// Emulated GPUs and a working folder.
 struct StandIn {
     folder: tempfile::TempDir,
     driver: PathBuf,
 }
 
 impl StandIn {
-    /// `None`, with the reason told, where there is no C compiler or no NVRTC.
+    /// Creates the stub; `None`, with a printed reason, without a C compiler or NVRTC.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ impl StandIn {
         self.folder.path()
     }
 
-    /// `gpu run` of the preset of eight H200.
+    /// Runs `gpu run` on the preset of eight H200.
     fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Run {
         self.any(&format!("gpu run --fabric hgx-h200 {arguments}"), variables)
     }
@@ -66,7 +66,7 @@ impl StandIn {
         run
     }
 
-    /// The rows of a run that is right.
+    /// Rows of a successful run.
     fn rows(&self, arguments: &str) -> Vec<Value> {
         let run = self.run(&format!("{arguments} --format json"), &[]);
         assert_eq!(run.code, 0, "{arguments}: {run:?}");
@@ -84,9 +84,9 @@ fn told<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// Rows for which a plan picks copy engines run by them, and where only kernels are asked for they are named.
+/// Rows for which a plan picks copy engines are run by them; if only kernels are allowed, those rows are reported.
 #[test]
-fn every_row_of_a_plan_runs_or_is_named() {
+fn every_row_of_a_plan_runs_or_is_reported() {
     let Some(gpus) = StandIn::new() else { return };
     gpus.plan("plan.json", "--gpus 4 --collective all_reduce --protocol symmetric --sizes 1KiB..16MiB:128");
     gpus.plan("engines.json", "--gpus 4 --collective all_gather --protocol copy_engine --sizes 1MiB..4MiB");
@@ -112,9 +112,9 @@ fn every_row_of_a_plan_runs_or_is_named() {
     assert_eq!(by_engines.count(), for_engines);
 }
 
-/// Chunks are those of the plan, ranks must be.
+/// Chunks are taken from the plan, and the number of ranks must match it.
 #[test]
-fn a_plan_runs_as_it_was_made_and_on_as_many_ranks() {
+fn plans_run_with_their_chunks_and_ranks() {
     let Some(gpus) = StandIn::new() else { return };
     gpus.plan("plan.json", "--gpus 4 --collective all_gather --algorithm ring --protocol simple --sizes 4MiB..4MiB");
     let text = std::fs::read_to_string(gpus.path().join("plan.json")).unwrap();
@@ -132,7 +132,7 @@ fn a_plan_runs_as_it_was_made_and_on_as_many_ranks() {
 }
 
 #[test]
-fn what_cannot_be_run_as_asked_is_refused_or_told() {
+fn impossible_requests_are_rejected_or_reported() {
     let Some(gpus) = StandIn::new() else { return };
     for (arguments, code, expected) in [
         ("--gpus 4 --collective all_reduce --bytes 1KiB --executor copies", 1, "nothing ran"),
@@ -148,7 +148,7 @@ fn what_cannot_be_run_as_asked_is_refused_or_told() {
     }
 }
 
-/// A wrong result is told with its row, the other rows stay, and the exit code says so.
+/// A wrong result is reported with its row, the other rows are kept, and the exit code is 1.
 #[test]
 fn wrong_results_keep_the_rows() {
     let Some(gpus) = StandIn::new() else { return };
@@ -166,7 +166,7 @@ fn wrong_results_keep_the_rows() {
         run.stderr.contains("all_gather of 1 KiB by copies, direct symmetric × 1: wrong result: 1 elements"),
         "{run:?}"
     );
-    // Right at first, wrong among many: which call, what was found and what was expected.
+    // Correct at first, wrong within a streak: the call, the value found and the value expected are reported.
     let streak = gpus.run(
         "--gpus 2 --collective all_gather --bytes 1KiB --algorithm direct --executor kernels --untimed --checks 0 --streak 10",
         &wrong,
@@ -178,7 +178,7 @@ fn wrong_results_keep_the_rows() {
 }
 
 #[test]
-fn who_waits_in_what_is_told() {
+fn hanging_ranks_are_reported_with_their_operation() {
     let Some(gpus) = StandIn::new() else { return };
     let run = gpus.run(
         "--gpus 2 --collective all_gather --bytes 1MiB --protocol copy_engine --executor copies --patience 1",
@@ -188,9 +188,9 @@ fn who_waits_in_what_is_told() {
     assert!(run.stderr.contains("in all_gather of 1 MiB by copy engines"), "{run:?}");
 }
 
-/// What `--measurements` writes `compare` reads: on a fabric of one's own, of copy engines as such.
+/// `compare` reads what `--measurements` writes: with a fabric file, and for copy engines.
 #[test]
-fn measurements_are_what_compare_reads() {
+fn written_measurements_are_read_by_compare() {
     let Some(gpus) = StandIn::new() else { return };
     let exported = gpus.any("fabric export hgx-h200 --to spec -o mine.toml", &[]);
     assert_eq!(exported.code, 0, "{exported:?}");
@@ -220,9 +220,9 @@ fn measurements_are_what_compare_reads() {
     assert!(in_place.stderr.contains("rows are in no measurement"), "{in_place:?}");
 }
 
-/// The text has the band of each prediction, and the slowest of a hundred calls.
+/// The output has the prediction interval of each row and the slowest of a hundred calls.
 #[test]
-fn rows_have_bands_and_slow_calls() {
+fn rows_have_intervals_and_slowest_calls() {
     let Some(gpus) = StandIn::new() else { return };
     let run = gpus
         .run("--gpus 2 --collective all_gather --bytes 1MiB --algorithm direct --executor kernels --format csv", &[]);
@@ -234,9 +234,9 @@ fn rows_have_bands_and_slow_calls() {
     assert!(of("low_us") < of("predicted_us") && of("predicted_us") < of("high_us") && of("p99_us") > 0.0, "{run:?}");
 }
 
-/// A file's schedule is predicted over as many blocks as its kernel has, as its strategy is.
+/// The schedule of a file is predicted over as many blocks as its kernel uses, like its strategy.
 #[test]
-fn a_schedule_file_is_predicted_as_it_runs() {
+fn schedule_files_are_predicted_as_they_run() {
     let Some(gpus) = StandIn::new() else { return };
     let strategy = "--collective all_reduce --bytes 1MiB --algorithm two_shot --protocol symmetric";
     let made =

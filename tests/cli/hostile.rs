@@ -1,4 +1,4 @@
-//! Input that nobody means well: large, deep, binary. One bounded message each, exit code 2, no panic.
+//! Hostile input: large, deep, binary. Each gives one bounded message, exit code 2 and no panic.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
     folder
 }
 
-/// Everything that takes a file refuses this one.
+/// Asserts that every command that reads a file rejects this one.
 fn all_readers_refuse(folder: &Path, file: &str) {
     for arguments in [
         "fabric show FILE",
@@ -45,7 +45,7 @@ fn all_readers_refuse(folder: &Path, file: &str) {
 }
 
 #[test]
-fn missing_files_folders_and_binaries() {
+fn missing_files_folders_and_binaries_are_rejected() {
     let noise: Vec<u8> = (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let folder =
         folder(&[("noise", noise), ("zeros", vec![0; 1000]), ("empty", Vec::new()), ("blank", b" \n\n".into())]);
@@ -56,7 +56,7 @@ fn missing_files_folders_and_binaries() {
 }
 
 #[test]
-fn a_million_nested_elements() {
+fn a_million_nested_elements_are_rejected() {
     let deep = |open: &str| open.repeat(1_000_000).into_bytes();
     let folder = folder(&[
         ("deep.json", deep("[")),
@@ -81,7 +81,7 @@ fn a_million_nested_elements() {
 }
 
 #[test]
-fn endless_words_are_cut() {
+fn endless_words_are_truncated() {
     let long = "x".repeat(1_000_000);
     let with = |right: &str, wrong: &str| SPEC.replacen(right, wrong, 1).into_bytes();
     let folder = folder(&[
@@ -99,7 +99,7 @@ fn endless_words_are_cut() {
 }
 
 #[test]
-fn figures_that_cannot_be() {
+fn impossible_figures_are_rejected() {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for (number, rate) in
         ["0 GB/s", "-450 GB/s", "450", "450 GiB/s", "1e30 GB/s", "nan GB/s", "inf GB/s", ""].iter().enumerate()
@@ -114,18 +114,18 @@ fn figures_that_cannot_be() {
 }
 
 #[test]
-fn every_cut_of_a_spec_is_read_or_refused() {
+fn truncated_specs_are_read_or_rejected() {
     let folder = folder(&[]);
     for cut in (0..SPEC.len()).step_by(23) {
         std::fs::write(folder.path().join("cut.toml"), &SPEC[..cut]).unwrap();
         let run = run_in(folder.path(), "plan --fabric cut.toml --collective all_reduce --bytes 1KiB");
-        // A link without a bandwidth is unlimited: some cuts are specs.
+        // A link without a bandwidth is unlimited, so some truncated files are valid specs.
         assert!(run.code == 2 && run.stdout.is_empty() || run.code == 0, "cut at {cut}: {run:?}");
     }
 }
 
 #[test]
-fn numbers_without_end() {
+fn excessive_numbers_are_rejected() {
     let here = Path::new(".");
     let simulate = "simulate --fabric hgx-h200 --collective all_reduce";
     for (flags, expected) in [
@@ -155,13 +155,13 @@ fn numbers_without_end() {
 }
 
 #[test]
-fn flags_of_later_work_are_not_taken_silently() {
+fn unsupported_flags_are_rejected() {
     let flags = "--env NCCL_ALGO=Ring";
     refused(Path::new("."), &format!("plan --fabric gh200 --collective all_reduce {flags}"), "unexpected argument");
 }
 
 #[test]
-fn calibrations_that_cannot_be() {
+fn impossible_calibrations_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     refused(folder.path(), "calibrate missing.toml", "missing.toml: cannot read");
     std::fs::write(folder.path().join("empty.toml"), "").unwrap();
@@ -173,7 +173,7 @@ fn calibrations_that_cannot_be() {
 }
 
 #[test]
-fn flows_that_end_too_late_are_named_with_their_file() {
+fn flows_that_end_too_late_are_reported_with_their_file() {
     let text = "src,dst,bytes,start_us\ngpu0,gpu1,1KiB,0\ngpu0,gpu1,1PiB,0\n";
     let folder = folder(&[("late.csv", text.into())]);
     let slow = "simulate --fabric gh200 --slow gpu0-gpu1=0.000001 --flows late.csv";

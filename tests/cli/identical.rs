@@ -1,4 +1,4 @@
-//! The same answer whatever does not matter: threads, the order of lines and of blocks.
+//! Output is independent of irrelevant input: number of threads, order of lines and of blocks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::run::{run, run_in};
 
 #[test]
-fn threads_do_not_show() {
+fn output_does_not_depend_on_threads() {
     let folder = tempfile::tempdir().unwrap();
     let flows: String = (0..64)
         .map(|i| format!("n{}/gpu{},n{}/gpu{},{},{}\n", i % 4, i % 8, (i + 1) % 4, i * 3 % 8, 1000 * i, i % 5))
@@ -40,9 +40,9 @@ fn threads_do_not_show() {
     }
 }
 
-/// Files of a folder are made on all threads, in whatever order.
+/// Files of a folder are written by all threads in any order.
 #[test]
-fn threads_do_not_show_in_folders() {
+fn folders_do_not_depend_on_threads() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --gpus 4 --collective all --sizes 1KiB..4MiB:16 --format json -o plan.json";
     assert_eq!(run_in(folder.path(), &format!("plan {flags}")).code, 0);
@@ -67,7 +67,7 @@ fn threads_do_not_show_in_folders() {
     }
 }
 
-/// A line without its end, as the content of a flow.
+/// Content of each flow, sorted.
 fn flows_of(folder: &Path, lines: &[&str]) -> Vec<String> {
     std::fs::write(folder.join("flows.csv"), format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"))).unwrap();
     let run = run_in(folder, "simulate --fabric hgx-h200 --nodes 2 --ecmp hashed=5 --flows flows.csv --format json");
@@ -78,7 +78,7 @@ fn flows_of(folder: &Path, lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_order_of_flows_does_not_show() {
+fn output_does_not_depend_on_the_order_of_flows() {
     let folder = tempfile::tempdir().unwrap();
     let mut lines = [
         "n0/gpu0,n1/gpu2,45000000,0",
@@ -96,7 +96,7 @@ fn the_order_of_flows_does_not_show() {
     }
 }
 
-/// A spec's blocks, each a device or a link; GPUs first.
+/// Blocks of a spec, each a device or a link; GPUs first.
 fn blocks() -> Vec<String> {
     let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\ncompute_capability = 80\n"));
     let switches = ["left", "right"].map(|id| format!("[[node]]\nid = \"{id}\"\nkind = \"switch\"\n"));
@@ -111,7 +111,7 @@ fn blocks() -> Vec<String> {
 }
 
 #[test]
-fn the_order_of_a_spec_does_not_show() {
+fn output_does_not_depend_on_the_order_of_a_spec() {
     let folder = tempfile::tempdir().unwrap();
     let answers = |blocks: &[String]| {
         std::fs::write(folder.path().join("spec.toml"), blocks.concat()).unwrap();
@@ -129,7 +129,7 @@ fn the_order_of_a_spec_does_not_show() {
     };
     let mut blocks = blocks();
     let expected = answers(&blocks);
-    // The GPUs' order is that of the ranks: it stays. Everything else goes elsewhere, before and between them, too.
+    // The order of the GPUs determines the ranks and is kept. All other blocks move, also before and between them.
     let fixed: Vec<String> = blocks.drain(..6).collect();
     blocks.reverse();
     assert_eq!(answers(&[blocks.clone(), fixed.clone()].concat()), expected);
@@ -141,7 +141,7 @@ fn the_order_of_a_spec_does_not_show() {
 }
 
 #[test]
-fn folding_does_not_show_in_a_trace() {
+fn traces_do_not_depend_on_folding() {
     let folder = tempfile::tempdir().unwrap();
     let ring = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB --critical-path";
     let trace = |flags: &str, file: &str| {

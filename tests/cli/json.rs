@@ -1,10 +1,10 @@
-//! JSON: the keys that programs rely on, and figures that hang together.
+//! JSON output: the keys that programs rely on, and consistent figures.
 
 use serde_json::Value;
 
 use crate::run::{json, run};
 
-/// The value has all these keys; a dot goes inside, `[]` into the first element.
+/// Asserts that the value has all these keys; a dot descends, `[]` selects the first element.
 #[track_caller]
 fn has(value: &Value, keys: &[&str]) {
     for key in keys {
@@ -77,7 +77,7 @@ fn a_fabric_has_nodes_links_gpus_and_paths() {
     // Each direction of a link is listed.
     let ids: Vec<&str> = fabric["links"].as_array().unwrap().iter().map(|link| link["id"].as_str().unwrap()).collect();
     assert!(ids.contains(&"gpu0->nvswitch0") && ids.contains(&"nvswitch0->gpu0"));
-    // `export --to json` is the same.
+    // `export --to json` gives the same output.
     let exported = run("fabric export hgx-h200 --to json");
     assert_eq!(serde_json::from_str::<Value>(&exported.stdout).unwrap(), fabric);
     let cluster = json("fabric show hgx-h200 --nodes 2 --gpus 1");
@@ -85,7 +85,7 @@ fn a_fabric_has_nodes_links_gpus_and_paths() {
 }
 
 #[test]
-fn a_run_adds_up() {
+fn parts_of_a_run_add_up() {
     let run = json("simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 8MiB");
     has(
         &run,
@@ -138,7 +138,7 @@ fn a_straggler_ends_later_by_its_delay() {
 }
 
 #[test]
-fn flows_come_back_in_the_order_of_the_file() {
+fn flows_are_listed_in_the_order_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("flows.csv"),
@@ -148,7 +148,7 @@ fn flows_come_back_in_the_order_of_the_file() {
     let run = crate::run::run_in(folder.path(), "simulate --fabric hgx-h200 --flows flows.csv --format json");
     let answer: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(answer["flows"][0]["src"], "gpu3");
-    // 45 MB at 450 GB/s, 0.5 µs of path; `ideal` where no profile is named.
+    // 45 MB at 450 GB/s, 0.5 µs of path; the default profile is `ideal`.
     assert!((number(&answer, "/flows/0/end_us") - 107.5).abs() < 1e-6, "{answer:#}");
     assert!((number(&answer, "/flows/1/end_us") - 100.5).abs() < 1e-6, "{answer:#}");
     has(&answer, &["flows[].dst", "flows[].bytes", "flows[].start_us"]);
@@ -226,7 +226,7 @@ fn every_collective_has_a_plan_on_one_host_and_on_two() {
 }
 
 #[test]
-fn a_restriction_leaves_out_what_it_must() {
+fn restrictions_exclude_other_strategies() {
     let run = run("plan --fabric hgx-h200 --collective all --algorithm ring --sizes 64KiB --format json");
     assert_eq!(run.code, 0);
     assert!(run.stderr.contains("no strategy for all_to_all is left"), "{}", run.stderr);
@@ -235,7 +235,7 @@ fn a_restriction_leaves_out_what_it_must() {
 }
 
 #[test]
-fn sizes_round_down_to_elements_where_a_type_is_named() {
+fn sizes_are_rounded_down_to_elements_of_a_given_type() {
     let bytes =
         |flags: &str| json(&format!("simulate --fabric gh200 --collective all_reduce {flags}"))["bytes"].clone();
     assert_eq!(bytes("--bytes 1001"), 1001);

@@ -1,5 +1,5 @@
-//! No size of a table takes what was not judged there: between planned sizes, beyond them, and where a plan chose from more than the
-//! library runs.
+//! Tables never use a strategy at a size where it was not evaluated: between planned sizes, beyond them, and if a
+//! plan chose from more than the library runs.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn json(folder: &Path, arguments: &str) -> Value {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
-/// A plan, and its table for NCCL's tuners.
+/// Makes a plan and its table for NCCL's tuner.
 fn made(folder: &Path, plan: &str) {
     for arguments in
         [&*format!("plan {plan} --format json -o plan.json"), "table plan.json --to nccl-tuner -q -o t.csv"]
@@ -28,7 +28,7 @@ fn made(folder: &Path, plan: &str) {
     }
 }
 
-/// Sizes at which what a table takes is more than 2 % slower than what the library takes by itself.
+/// Sizes at which the table's strategy is more than 2 % slower than the library's default.
 fn slower(folder: &Path, fabric: &str, sizes: &str) -> Vec<String> {
     let checked = json(folder, &format!("table --check t.csv --fabric {fabric} {LIBRARY} --sizes {sizes}"));
     let rows = checked["rows"].as_array().unwrap();
@@ -41,9 +41,9 @@ fn slower(folder: &Path, fabric: &str, sizes: &str) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
 
-    /// Whatever size a call has, nothing is lost by the table.
+    /// The table loses no time at any size.
     #[test]
-    fn no_size_is_slower_than_by_itself(first in 1000u64..2000, factor in 1.9f64..2.4) {
+    fn no_size_is_slower_than_the_library_default(first in 1000u64..2000, factor in 1.9f64..2.4) {
         let folder = tempfile::tempdir().unwrap();
         for (fabric, collective) in [("hgx-h200", "all"), ("hgx-h200 --nodes 4", "all_reduce"), ("hgx-h200 --nodes 4", "all_gather")] {
             made(folder.path(), &format!("--fabric {fabric} {LIBRARY} --collective {collective}"));
@@ -56,14 +56,14 @@ proptest! {
     }
 }
 
-/// What was 64 % slower on four hosts, and the like.
+/// For example a size that used to be 64 % slower on four hosts.
 #[test]
-fn sizes_between_powers_of_two_are_judged() {
+fn sizes_between_powers_of_two_are_evaluated() {
     let folder = tempfile::tempdir().unwrap();
     made(folder.path(), &format!("--fabric hgx-h200 --nodes 4 {LIBRARY} --collective all_reduce"));
     let found = slower(folder.path(), "hgx-h200 --nodes 4", "1489920..1489920");
     assert!(found.is_empty(), "{found:?}");
-    // These sizes are not among those asked for, and ranges are made of both.
+    // These sizes are not among the planned ones, and ranges are made of both.
     let plan: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
     assert_eq!(plan["rows"].as_array().unwrap().len(), 21);
     let between = plan["between"].as_array().unwrap();
@@ -78,9 +78,9 @@ fn sizes_between_powers_of_two_are_judged() {
     }
 }
 
-/// A plan of small sizes says nothing of large ones: there the library does as it would.
+/// A plan of small sizes makes no choice for large ones: there the library's default applies.
 #[test]
-fn sizes_beyond_the_planned_ones_are_the_librarys() {
+fn sizes_beyond_the_plan_use_the_library_default() {
     let folder = tempfile::tempdir().unwrap();
     made(folder.path(), &format!("--fabric hgx-h200 {LIBRARY} --collective all --sizes 1KiB..64KiB"));
     let found = slower(folder.path(), "hgx-h200", "64KiB..1GiB:1.7");
@@ -89,7 +89,7 @@ fn sizes_beyond_the_planned_ones_are_the_librarys() {
     let lines = lines(&text);
     let large = find(&lines, (1, 8), "all_reduce", 1 << 30).unwrap();
     assert_eq!(large.cell, ("nvls".to_owned(), "simple".to_owned(), 16));
-    // Of a saved plan that does not know what the library does there, the table says which sizes were planned.
+    // For a saved plan without the library's default beyond its sizes, the table states which sizes were planned.
     let path = folder.path().join("plan.json");
     let mut plan: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     plan.as_object_mut().unwrap().remove("beyond");
@@ -98,9 +98,10 @@ fn sizes_beyond_the_planned_ones_are_the_librarys() {
     assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; below and above"), "{}", run.stdout);
 }
 
-/// A plan that chooses from everything has a table that NCCL can take, and that departs as one for NCCL alone does.
+/// A plan that chooses from all strategies gives a table that NCCL can use, and that departs from the default as one
+/// made for NCCL alone.
 #[test]
-fn a_plan_of_everything_departs_where_it_is_told_to_gain() {
+fn unrestricted_plans_depart_where_a_gain_is_predicted() {
     let folder = tempfile::tempdir().unwrap();
     for fabric in ["hgx-h200", "dgx-a100", "hgx-h100 --nodes 2"] {
         made(folder.path(), &format!("--fabric {fabric} --collective all --sizes 1KiB..1GiB:4"));
@@ -121,9 +122,9 @@ fn a_plan_of_everything_departs_where_it_is_told_to_gain() {
     }
 }
 
-/// What Open MPI takes says nothing of NCCL.
+/// Choices for Open MPI do not apply to NCCL.
 #[test]
-fn a_plan_for_open_mpi_is_no_table_of_nccl() {
+fn plans_for_open_mpi_give_no_nccl_table() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "--fabric hgx-h200 --library open_mpi-5.0 --collective reduce --sizes 1KiB..1MiB:32";
     assert_eq!(run_in(folder.path(), &format!("plan {plan} --format json -o plan.json")).code, 0);

@@ -1,7 +1,8 @@
-//! The command as its users meet it: the built binary is run, and its output, files and exit codes are compared.
+//! The command as users run it: the built binary is run, and its output, files and exit codes are compared.
 //!
-//! `transcripts/` holds sessions as the README shows them (`TRYCMD=overwrite cargo test --test cli` writes what changed);
-//! the modules check what a transcript cannot: JSON for programs, files, pipes, and input too hostile to keep in a file.
+//! `transcripts/` holds sessions as in the README (`TRYCMD=overwrite cargo test --test cli` updates them). The
+//! modules check what a transcript cannot: JSON for programs, files, pipes, and hostile input that is not stored in
+//! files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod bad_measurements;

@@ -1,10 +1,10 @@
-//! `plan --measured` takes times of the GPUs and of the library that the plan is for, and says what it left out.
+//! `plan --measured` uses times of the plan's own GPUs and library, and reports the rows that it excluded.
 
 use crate::run::run_in;
 use crate::tables::repository;
 
 #[test]
-fn times_of_other_gpus_and_libraries_are_left_out_and_told() {
+fn times_of_other_gpus_and_libraries_are_excluded_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let data = repository().join("validate/data/h200-node");
     let place = data.display();

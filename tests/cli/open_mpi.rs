@@ -1,8 +1,8 @@
-//! Open MPI itself loads the rules that are written, and does what they say.
+//! Open MPI itself loads the written rules and follows them.
 //!
-//! A release build logs no algorithm, so what is compared is what each process sent to whom, as Open MPI's monitoring counts it
-//! (`pml_monitoring`, 4.1 and 5.0): no two of the algorithms named send alike. Skips with a line where there is no Open MPI;
-//! `REQUIRE_OPEN_MPI` makes that a failure.
+//! A release build logs no algorithm, so the test compares the bytes that each process sends to each other, as
+//! counted by Open MPI's monitoring (`pml_monitoring`, 4.1 and 5.0): no two of the tested algorithms send alike.
+//! Skipped with a message without Open MPI; `REQUIRE_OPEN_MPI` makes that a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
 
-/// Bytes that rank 0 sends to each rank, by the algorithm; `None` for one that is not told here.
+/// Bytes that rank 0 sends to each rank with an algorithm; `None` for algorithms that are not tested.
 fn sent(algorithm: &str, collective: Collective, ranks: u64, bytes: u64) -> Option<BTreeMap<u64, u64>> {
     let steps = || (0..ranks.ilog2()).map(|step| 1u64 << step);
     let block = bytes / ranks;
     Some(match (collective, algorithm) {
         (Collective::AllReduce, "recursive_doubling") => steps().map(|peer| (peer, bytes)).collect(),
         (Collective::AllReduce, "ring") => [(1, 2 * (ranks - 1) * block)].into(),
-        // Half of what is left to each partner, nearest first, and as much back.
+        // Half of the remainder to each partner, nearest first, and as much back.
         (Collective::AllReduce, "rabenseifner") => steps().map(|peer| (peer, bytes / peer)).collect(),
         (Collective::AllGather, "recursive_doubling") => steps().map(|peer| (peer, peer * block)).collect(),
         (Collective::AllGather, "ring") => [(1, (ranks - 1) * block)].into(),
@@ -36,7 +36,7 @@ fn sent(algorithm: &str, collective: Collective, ranks: u64, bytes: u64) -> Opti
     })
 }
 
-/// What rank 0 sent to each rank in one call under rules.
+/// Bytes that rank 0 sent to each rank in one call under given rules.
 fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, bytes: u64) -> BTreeMap<u64, u64> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/tables/calls.py");
     let mut command = Command::new("mpirun");
@@ -54,7 +54,7 @@ fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, byte
     let output = command.output().unwrap();
     assert!(output.status.success(), "{collective} of {bytes}: {}", String::from_utf8_lossy(&output.stderr));
     let log = fs::read_to_string(folder.join("sent.0.prof")).unwrap();
-    // `I 0 1 65536 bytes 1 msgs sent …`: messages of collectives, by tabs.
+    // `I 0 1 65536 bytes 1 msgs sent …`: messages of collectives, separated by tabs.
     let rows = log.lines().filter(|line| line.starts_with("I\t")).map(|line| {
         let words: Vec<&str> = line.split('\t').collect();
         let bytes = words[3].split(' ').next().unwrap().parse::<u64>().unwrap();
@@ -63,7 +63,7 @@ fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, byte
     rows.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// Open MPI that can be run here.
+/// Returns true if Open MPI can be run here.
 #[expect(clippy::print_stdout, reason = "a test that skips says so")]
 fn present() -> bool {
     let version = Command::new("mpirun").arg("--version").output();
@@ -95,7 +95,7 @@ fn check(folder: &Path, file: &str, rules: &Rules, ranks: u32, sizes: &[u64]) ->
 }
 
 #[test]
-fn rules_of_a_plan_are_what_open_mpi_does() {
+fn open_mpi_follows_the_rules_of_a_plan() {
     if !present() {
         return;
     }
@@ -113,7 +113,7 @@ fn rules_of_a_plan_are_what_open_mpi_does() {
 }
 
 #[test]
-fn every_number_of_an_algorithm_is_open_mpis() {
+fn algorithm_numbers_match_open_mpis() {
     if !present() {
         return;
     }
@@ -124,7 +124,7 @@ fn every_number_of_an_algorithm_is_open_mpis() {
         (Collective::Broadcast, ["binomial", "basic_linear", "pipeline"]),
     ] {
         let routine = Routine::of(collective).unwrap();
-        // Another algorithm from 8 KiB on: the boundary is the call's whole size.
+        // Another algorithm from 8 KiB on: the boundary applies to the whole size of the call.
         for (before, after) in [(names[0], names[1]), (names[1], names[2])] {
             let rule = |name: &str, min: u64, max: u64| Rule {
                 min_bytes: Bytes(min),

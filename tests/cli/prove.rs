@@ -1,4 +1,4 @@
-//! `gpu prove` where there is no GPU: what is wrong with its input is told first, then that there is none.
+//! `gpu prove` without a GPU: faults of its input are reported first, then the missing GPU.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn with_table(text: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn without_a_driver_it_says_so() {
+fn missing_driver_is_reported() {
     let folder = with_table("allreduce,0,1099511627776,ring,ll,4,1,2\n");
     let run = run_in(folder.path(), "gpu prove table.csv --plugin plugin.so");
     if !run.stderr.contains("no NVIDIA driver on this machine") {
@@ -23,7 +23,7 @@ fn without_a_driver_it_says_so() {
 }
 
 #[test]
-fn bad_input_is_told_before_any_gpu_is_looked_for() {
+fn invalid_input_is_reported_before_gpus_are_searched() {
     let folder = with_table("# made\nallreduce,0,1,rong,ll,4,1,2\n");
     refused(folder.path(), "gpu prove table.csv --plugin plugin.so", "table.csv:2:15: unknown algorithm `rong`");
     refused(folder.path(), "gpu prove none.csv --plugin plugin.so", "none.csv");
@@ -34,6 +34,6 @@ fn bad_input_is_told_before_any_gpu_is_looked_for() {
 }
 
 #[test]
-fn a_process_of_it_is_not_for_hand() {
+fn worker_cannot_be_started_by_hand() {
     refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "gpu prove-side", "this is started by `gpu prove` alone");
 }

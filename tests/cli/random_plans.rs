@@ -1,4 +1,4 @@
-//! Plans of a library that nobody planned, at random, as tables: the look-up of a table is the plan's ranges at every size.
+//! Tables of random library plans: the look-up in a table equals the plan's ranges at every size.
 
 use fabricast_planner::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
 use fabricast_planner::export::{SavedPlan, json};
@@ -10,25 +10,25 @@ use crate::tables::{around, sizes};
 use crate::tuner_csv::{find, lines};
 
 const COLLECTIVES: [&str; 5] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"];
-// (Rings: the other algorithms are for some collectives only.)
+// Rings only: the other algorithms support only some collectives.
 const CELLS: [(&str, &str); 3] = [("ring", "ll"), ("ring", "ll128"), ("ring", "simple")];
 
-/// Of each collective, sizes that rise and what is picked at each: algorithm, protocol, channels.
+/// Ascending sizes per collective with the pick at each: algorithm, protocol, channels.
 type Picks = Vec<(usize, Vec<(u64, usize, u16)>)>;
 
 fn picks() -> impl Strategy<Value = Picks> {
-    // Few cells, so that neighbours are often alike.
+    // Few cells, so that neighbouring sizes often have the same pick.
     let rows = prop::collection::btree_map(sizes(), (0..CELLS.len(), 1u16..4), 1..12);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(size, (cell, channels))| (size, cell, channels)).collect());
     prop::collection::btree_map(0..COLLECTIVES.len(), rows, 1..5).prop_map(|plan| plan.into_iter().collect())
 }
 
-/// What is picked at a size: that of the planned size which is nearest, a size in the middle of two, in logarithms, being the larger's.
+/// Pick at a size: that of the nearest planned size in logarithms; ties go to the larger size.
 fn picked(rows: &[(u64, usize, u16)], bytes: u64) -> (usize, u16) {
-    // The greatest planned size that is not nearer to the one before: bytes² ≥ before · size, but for rounding.
+    // A size belongs to the larger planned size if bytes² ≥ before · size, apart from rounding.
     let is_at_least =
         |before: u64, size: u64| bytes >= ((u128::from(before) * u128::from(size)).isqrt() as u64).max(before + 1);
-    // Boundaries lie between stretches of equal picks: from the last size of one to the first of the next.
+    // Boundaries lie between intervals of equal picks: from the last size of one to the first of the next.
     let mut found = (rows[0].1, rows[0].2);
     for pair in rows.windows(2) {
         if (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2) && is_at_least(pair[0].0, pair[1].0) {
@@ -56,13 +56,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_table_says_what_the_plan_picks_at_every_size(picks in picks(), probes in prop::collection::vec(sizes(), 32)) {
+    fn tables_equal_the_plans_picks_at_every_size(picks in picks(), probes in prop::collection::vec(sizes(), 32)) {
         let plan = SavedPlan::read(&plan(&picks).to_string(), "plan").unwrap();
         let text = nccl_tuner::write(&FromPlan::new(&plan).table);
         let table = nccl_tuner::read(&text, "table").unwrap();
         prop_assert_eq!(nccl_tuner::write(&table), text.clone());
         let (lines, lookup) = (lines(&text), Lookup::new(&table, 1, 8));
-        // Our own JSON of the plan says the same, to tuners too.
+        // The plan's own JSON gives the same result, also for tuners.
         let own = SavedPlan::read(&json::write(&plan), "own").unwrap();
         let own = Lookup::new(&FromPlan::new(&own).table, 1, 8);
         let of_rows = picks.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.0, row.0)));
@@ -82,7 +82,7 @@ proptest! {
                     prop_assert_eq!(found, (algorithm, protocol, channels), "{} of {}", name, bytes);
                 }
             }
-            // Of other communicators it says nothing.
+            // There are no rows for other communicators.
             prop_assert!(COLLECTIVES.iter().all(|name| find(&lines, (2, 8), name, bytes).is_none()));
         }
     }

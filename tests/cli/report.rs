@@ -1,4 +1,4 @@
-//! `report`, and the page that `study` writes: made of what other commands wrote, and of nothing else.
+//! `report`, and the page written by `study`: generated from the output of other commands only.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
+fn report_regenerates_a_studys_page_from_its_results() {
     let folder = tempfile::tempdir().unwrap();
     let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/training-70b.toml");
     for threads in [1, 2] {
@@ -38,14 +38,14 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
     }
     made(folder.path(), "report out-1/results.json -o report.html --charts charts");
     let report = read(folder.path(), "report.html");
-    // All of it but the picture of the fabric, which results do not hold.
+    // Complete but for the picture of the fabric, which results do not contain.
     assert!(
         report.len() < page.len()
             && report.contains("Pareto front")
             && report.contains("A step in time")
             && !report.contains("class=\"fabric\"")
     );
-    // With the study beside them it is there; one of other machines is none.
+    // With the study as additional input the picture is included; a study of other machines is rejected.
     made(folder.path(), &format!("report {} out-1/results.json -o whole.html --charts whole", study.display()));
     assert_eq!(read(folder.path(), "whole.html"), page);
     let text = std::fs::read_to_string(&study).unwrap();
@@ -57,7 +57,7 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
             "none of the inputs is its results.json",
         );
     }
-    // What is worked out of the study is drawn with it alone.
+    // Charts that are derived from the study are drawn only if it is given.
     let known = ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"];
     let worked_out = ["busbw-1-1", "schedule-1"];
     for (charts, names) in [("charts", &known[..]), ("whole", &known), ("whole", &worked_out)] {
@@ -71,7 +71,7 @@ fn a_study_writes_its_page_and_report_makes_one_of_its_results() {
 }
 
 #[test]
-fn plans_runs_traces_and_fabrics_are_told_by_content() {
+fn inputs_are_recognized_by_content() {
     let folder = tempfile::tempdir().unwrap();
     let at = "--fabric hgx-h200 --gpus 4 --collective all_reduce";
     made(folder.path(), &format!("plan {at} --sizes 1KiB..1MiB:32 --format json -o a"));
@@ -96,7 +96,7 @@ fn plans_runs_traces_and_fabrics_are_told_by_content() {
 }
 
 #[test]
-fn what_no_page_is_made_of_is_refused_by_name() {
+fn unsupported_inputs_are_rejected_by_name() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("words.txt"), "some words\n").unwrap();
     std::fs::write(folder.path().join("other.json"), "{\"colour\": \"blue\"}").unwrap();

@@ -1,11 +1,11 @@
-//! Runs the command and takes its answer apart.
+//! Runs the command and parses its output.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a run left behind.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
@@ -20,7 +20,7 @@ pub fn command(folder: &Path, arguments: &str) -> Command {
     command
 }
 
-/// Runs it in a folder; it must end by itself and not by a panic.
+/// Runs the command in a folder; it must exit by itself and without a panic.
 pub fn run_in(folder: &Path, arguments: &str) -> Run {
     let output = command(folder, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -33,19 +33,19 @@ pub fn run_in(folder: &Path, arguments: &str) -> Run {
     run
 }
 
-/// Runs it where no file is wanted.
+/// Runs the command without files.
 pub fn run(arguments: &str) -> Run {
     run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), arguments)
 }
 
-/// The JSON of a run that succeeds without a word.
+/// JSON output of a run that succeeds without messages.
 pub fn json(arguments: &str) -> Value {
     let run = run(&format!("{arguments} --format json"));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments}");
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}"))
 }
 
-/// A refusal: exit code 2, one bounded message, nothing on standard output.
+/// Asserts a rejection: exit code 2, one bounded message, nothing on standard output.
 #[track_caller]
 pub fn refused(folder: &Path, arguments: &str, expected: &str) {
     let run = run_in(folder, arguments);

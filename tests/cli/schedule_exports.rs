@@ -1,5 +1,5 @@
-//! Schedules of plans that say how they were made: several hosts, a profile of one's own, a root, in place; and folders with files of
-//! another export.
+//! Schedules of plans that record how they were made: several hosts, a profile file, a root, in place; and folders
+//! with files of another export.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn exported(folder: &Path, to: &str) -> Vec<Value> {
 }
 
 #[test]
-fn several_hosts_and_ones_own_profile_are_found_again() {
+fn several_hosts_and_profile_files_are_restored() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     planned(
@@ -41,7 +41,7 @@ fn several_hosts_and_ones_own_profile_are_found_again() {
 }
 
 #[test]
-fn root_and_place_of_the_plan_are_those_of_the_schedules() {
+fn schedules_have_the_plans_root_and_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let flags = "--fabric hgx-h200 --gpus 4 --protocol symmetric --sizes 64KiB..64KiB";
@@ -60,13 +60,13 @@ fn root_and_place_of_the_plan_are_those_of_the_schedules() {
 }
 
 #[test]
-fn a_folder_with_another_export_is_refused() {
+fn folders_with_another_export_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let flags = "--fabric hgx-h200 --gpus 2 --collective all_gather --protocol symmetric --sizes";
     planned(folder, &format!("{flags} 64KiB..64KiB"));
     exported(folder, "made");
-    // The same again is the same.
+    // Exporting the same plan again gives the same files.
     exported(folder, "made");
     fs::write(folder.join("made/notes.json"), "{}").unwrap();
     let before = fs::read_dir(folder.join("made")).unwrap().count();

@@ -1,11 +1,11 @@
-//! `completions` and `man`: what shells and manuals read, the same to standard output and into files.
+//! `completions` and `man`: scripts and manual pages, identical on standard output and in files.
 //!
-//! That every command and flag is in them is tested where they are made.
+//! Unit tests next to their generators check that they cover every command and flag.
 
 use crate::run::{refused, run, run_in};
 
 #[test]
-fn a_shell_gets_its_script_on_standard_output_or_in_a_file() {
+fn completion_scripts_go_to_standard_output_or_a_file() {
     let folder = tempfile::tempdir().unwrap();
     for (shell, mark) in [
         ("bash", "complete -F _fabricast"),
@@ -27,7 +27,7 @@ fn a_shell_gets_its_script_on_standard_output_or_in_a_file() {
 }
 
 #[test]
-fn a_folder_gets_a_page_for_each_command() {
+fn man_writes_a_page_per_command() {
     let folder = tempfile::tempdir().unwrap();
     let written = run_in(folder.path(), "man -o share/man1");
     assert_eq!((written.code, written.stdout.as_str(), written.stderr.as_str()), (0, "", ""));

@@ -1,4 +1,4 @@
-//! `simulate` says of a strategy what `plan` says of it.
+//! `simulate` and `plan` give the same results for a strategy.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ const COLLECTIVES: [&str; 9] = [
     "send_recv",
 ];
 
-/// Small calls, calls of several loops or of many pieces of a stream, and one of odd chunks.
+/// Small calls, calls of several loops or many pieces of a stream, and one with odd chunks.
 const SIZES: [u64; 3] = [3_000, 1 << 20, 50_000_017];
 
 fn agree_on(fabric: &str) {
@@ -57,7 +57,7 @@ fn agree_on(fabric: &str) {
                 let call = format!("{fabric} --collective {collective} --algorithm {algorithm} --bytes {bytes}");
                 let planned = run(&format!("plan {call} --channels 3 --format json"));
                 if planned.code != 0 {
-                    // Not offered.
+                    // The combination is not supported.
                     continue;
                 }
                 let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
@@ -82,11 +82,11 @@ fn agree(call: &str, strategy: &Value) {
 }
 
 #[test]
-fn on_one_host() {
+fn simulate_equals_plan_on_one_host() {
     agree_on("--fabric hgx-h200");
 }
 
 #[test]
-fn on_two_hosts() {
+fn simulate_equals_plan_on_two_hosts() {
     agree_on("--fabric hgx-h200 --nodes 2 --gpus 4");
 }

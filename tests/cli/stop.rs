@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: end a run at once, with one line, and leave nothing half-written. SIGKILL: the next run clears what it left.
+//! Ctrl-C and SIGTERM end a run immediately, with one line, and leave no partial files. After SIGKILL, the next run
+//! removes leftover files.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// The names in a folder, sorted.
+/// Names in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -22,9 +23,9 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn signals_end_a_run_and_leave_no_files() {
+fn signals_end_runs_without_leftover_files() {
     let folder = tempfile::tempdir().unwrap();
-    // Runs of minutes; the sources are said once everything is set up and the work begins.
+    // Runs of minutes; the sources are printed once everything is set up and the work begins.
     for arguments in [
         "simulate --fabric hgx-h200 --nodes 1024 --collective all_to_all --algorithm direct --bytes 1GiB --no-fold -v -o run.txt",
         "simulate --fabric hgx-h200 --nodes 1024 --collective all_to_all --algorithm direct --bytes 1GiB --no-fold -v --trace t.json",
@@ -43,7 +44,7 @@ fn signals_end_a_run_and_leave_no_files() {
     }
 }
 
-/// A run that waits with its files complete and not in their places: its result goes to a pipe that nobody reads.
+/// Starts a run that blocks with its files complete but not yet renamed: its result goes to a pipe that is not read.
 fn waiting(folder: &Path) -> Child {
     let pipe = folder.join("pipe");
     if !pipe.exists() {
@@ -61,7 +62,7 @@ fn waiting(folder: &Path) -> Child {
 }
 
 #[test]
-fn files_being_written_are_removed_by_signals_and_swept_after_a_kill() {
+fn temporary_files_are_removed_by_signals_and_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     std::fs::create_dir(&out).unwrap();
@@ -78,7 +79,7 @@ fn files_being_written_are_removed_by_signals_and_swept_after_a_kill() {
     signal(&killed, "KILL");
     killed.wait().unwrap();
     assert_eq!(names(&out).len(), 3);
-    // A run that lives keeps its files whoever else opens the folder.
+    // A live run keeps its files even if another run uses the folder.
     let mut alive = waiting(folder.path());
     let plan = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg";
     assert_eq!(run_in(folder.path(), plan).code, 0);

@@ -1,4 +1,4 @@
-//! Logs and tables of users, as they store and paste them (`tests/data/logs`): what each is answered.
+//! Logs and tables as users store and paste them (`tests/data/logs`), with the expected output for each.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_str(&answered(&format!("{arguments} --no-explain --format json")).stdout).unwrap()
 }
 
-/// The rows of a comparison: lines, ranks, hosts.
+/// Rows of a comparison: bytes, ranks, hosts.
 fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
     let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
     let rows = value["rows"].as_array().unwrap().iter();
@@ -28,7 +28,7 @@ fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
-fn prefixes_of_launchers_change_no_answer() {
+fn launcher_prefixes_do_not_change_results() {
     let of = |name: &str| answered(&format!("compare {name} --fabric hgx-h100 --no-explain")).stdout;
     let plain = of("host-name-with-space.txt");
     assert!(plain.contains("2 × 8 of hgx-h100 x2"), "{plain}");
@@ -38,7 +38,7 @@ fn prefixes_of_launchers_change_no_answer() {
 }
 
 #[test]
-fn logs_that_are_right_stay_so() {
+fn correct_logs_are_read_without_changes() {
     for (arguments, count, ranks, nodes) in [
         ("oke-a100-elided-ranks.txt --fabric dgx-a100", 3, 16, 2),
         ("gh200-2x4-int8.txt --fabric gh200", 12, 8, 2),
@@ -57,7 +57,7 @@ fn logs_that_are_right_stay_so() {
 }
 
 #[test]
-fn jobs_of_logs_that_are_right_stay_so() {
+fn jobs_of_correct_logs_are_read_without_changes() {
     let run = answered("simulate --job rccl-job.log --fabric hgx-h100");
     assert!(run.stdout.starts_with("rccl-job.log on hgx-h100 · 2 ranks"), "{}", run.stdout);
     for name in ["nccl-job-half-init.log", "nccl-job-half-of-ranks.log"] {
@@ -69,7 +69,7 @@ fn jobs_of_logs_that_are_right_stay_so() {
 }
 
 #[test]
-fn assumptions_stand_in_one_line() {
+fn assumptions_are_reported_in_one_line() {
     let arguments = "compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --nodes 2 --network rail,nic=200Gb/s";
     let run = answered(arguments);
     let assumed: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("assumed: ")).collect();
@@ -79,7 +79,7 @@ fn assumptions_stand_in_one_line() {
     let value = json(arguments);
     assert_eq!(value["rows"][0]["launch"], "stream");
     assert!(value["assumptions"][0].as_str().unwrap().starts_with("stream launch"), "{value}");
-    // NICs and hosts that nobody named.
+    // Assumed NICs and hosts.
     let run = answered("compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --no-explain");
     for part in ["16 ranks (by busbw/algbw) as 2 hosts × 8", "8 × 400 Gb/s NICs a host"] {
         assert!(run.stdout.contains(part), "{}", run.stdout);
@@ -87,7 +87,7 @@ fn assumptions_stand_in_one_line() {
 }
 
 #[test]
-fn all_that_is_missing_is_reported_at_once() {
+fn all_missing_facts_are_reported_in_one_error() {
     let run = run_in(&logs(), "compare p4d-scatter-elided.txt");
     assert_eq!(run.code, 2);
     for part in [
@@ -142,13 +142,13 @@ fn processes_without_mpi_are_separate_runs() {
 }
 
 #[test]
-fn rccl_is_said_not_to_be_modelled_on_the_first_line() {
+fn the_first_line_reports_that_rccl_is_not_modelled() {
     let run = answered("compare mi300x-vf-rccl1562.txt --fabric mi300x --collective all_reduce --no-explain");
     assert!(run.stdout.starts_with("RCCL is not modelled"), "{}", run.stdout);
     let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
     let last = value["rows"].as_array().unwrap().last().unwrap();
     let predicted = last["predicted_us"].as_f64().unwrap();
-    // Over all links of the mesh, not around one ring of them: measured 801 us.
+    // Over all links of the mesh, not around a single ring: 801 µs measured.
     assert!((600.0..1000.0).contains(&predicted), "{last}");
     assert_eq!(value["groups"][0]["modelled"], false);
     let value = json("compare rccl-tests-json.json --fabric mi300x");
@@ -159,7 +159,7 @@ fn rccl_is_said_not_to_be_modelled_on_the_first_line() {
 }
 
 #[test]
-fn machines_slow_at_all_sizes_are_slow_and_channels_per_peer_a_cause() {
+fn uniformly_slow_machines_are_reported_with_channels_per_peer_as_cause() {
     let arguments = "compare h20-vm-321-alltoall.txt --fabric hgx-h100 --nodes 2 --collective all_to_all";
     let value = json(arguments);
     let rows = value["rows"].as_array().unwrap();
@@ -179,14 +179,14 @@ fn predictions_have_no_outliers_at_any_spacing() {
         let run = answered(&format!("compare {name} --fabric hgx-h100 --collective all_reduce --no-explain"));
         assert!(!run.stdout.contains("outlier"), "{}", run.stdout);
     }
-    // Wrong in earnest: a row of 128 KiB that takes eight times as long as those of 64 and 256 KiB.
+    // A real outlier: a row of 128 KiB that takes eight times as long as those of 64 and 256 KiB.
     let run = answered("compare gh200-4x4-corrupt.txt --fabric gh200 --no-explain");
     let named = run.stdout.lines().find(|line| line.contains("neighbours in size allow")).unwrap_or_default();
     assert!(named.contains("gh200-4x4-corrupt.txt:29"), "{}", run.stdout);
 }
 
 #[test]
-fn tables_of_others_are_named_for_what_they_are() {
+fn tables_of_other_tools_are_identified() {
     for name in ["ncclx-tuner.csv", "ncclx-tuner.json"] {
         let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100"));
         assert!(run.code == 2 && run.stderr.contains("NCCLX"), "{run:?}");
@@ -196,7 +196,7 @@ fn tables_of_others_are_named_for_what_they_are() {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
     }
     answered("table --check tuner-gridtruth-allreduce-1n.csv --fabric hgx-h100 --sizes 1MiB..1MiB");
-    // Both have rows that NCCL has no kernel for.
+    // Both have rows for which NCCL has no kernel.
     for name in ["tuner-doc-8col.csv", "nccl-example.conf"] {
         let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100 --sizes 1MiB..1MiB"));
         assert!(run.code == 1 && run.stdout.contains("Tree Simple for Broadcast: NCCL has no such kernel"), "{run:?}");
@@ -206,9 +206,9 @@ fn tables_of_others_are_named_for_what_they_are() {
     }
 }
 
-/// A fabric's file that leaves the GPUs open takes them from the log's header, and the answer says so.
+/// If a fabric's file does not name the GPUs, they are taken from the log's header, and the output reports it.
 #[test]
-fn logs_name_the_gpus_that_a_matrix_leaves_open() {
+fn logs_supply_the_gpus_that_a_matrix_does_not_name() {
     let folder = tempfile::tempdir().unwrap();
     let matrices = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies/cases");
     std::fs::copy(matrices.join("a10g-8-phb.topo"), folder.path().join("f.topo")).unwrap();
@@ -222,13 +222,13 @@ fn logs_name_the_gpus_that_a_matrix_leaves_open() {
     let run = run_in(folder.path(), compare);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("assumed: A10G (the log's GPUs)"), "{}", run.stdout);
-    // Without names nothing is priced.
+    // Without GPU names nothing is predicted.
     write(&rows_of(&table));
     let run = run_in(folder.path(), &format!("{compare} --gpus 8"));
     assert!(run.code == 2 && run.stderr.contains("--gpu-model"), "{run:?}");
 }
 
-/// The table of a log without the list of its devices.
+/// Table of a log without its device list.
 fn rows_of(log: &str) -> String {
     let is_listed = |line: &str| line.contains("Rank ") || line.contains("Using devices") || line.contains("nThread");
     log.lines().filter(|line| !is_listed(line)).map(|line| format!("{line}\n")).collect()

@@ -1,4 +1,5 @@
-//! `study`: its answer does not depend on threads or on where it is written, and what is wrong in a study is shown there.
+//! `study`: results do not depend on threads or on the output location, and faults in a study are reported with their
+//! location.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ fn example() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
 }
 
-/// An example's answer, whose page works in a browser.
+/// Runs an example and checks that its page works in a browser; returns its results.
 fn with_page(study: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
@@ -20,14 +21,14 @@ fn with_page(study: &str) -> String {
     if let Some(counts) = works(&page) {
         let least = counts.tables.min(counts.plots);
         assert!(least > 3 && counts.points > 50 && counts.switched > 10, "{study}: {counts:?}");
-        // Jobs are chosen where there are several.
+        // Jobs can be selected if there are several.
         assert_eq!(counts.choices > 0, study != "training-70b.toml", "{study}: {counts:?}");
     }
     std::fs::read_to_string(out.join("results.json")).unwrap()
 }
 
 #[test]
-fn the_example_runs_and_its_results_do_not_depend_on_threads() {
+fn example_runs_and_results_do_not_depend_on_threads() {
     let one = run_in(&example(), "study training-70b.toml --format json --threads 1");
     let two = with_page("training-70b.toml");
     assert_eq!((one.code, one.stderr.as_str()), (0, ""));
@@ -48,9 +49,9 @@ fn the_example_runs_and_its_results_do_not_depend_on_threads() {
     }
 }
 
-/// What is saved above the leaves is lost where experts exchange tokens between hosts, and not where rings pass gradients on.
+/// Oversubscription above the leaves slows down expert-parallel exchanges between hosts, but not data-parallel rings.
 #[test]
-fn thinner_networks_slow_experts_down() {
+fn oversubscribed_networks_slow_down_expert_parallelism() {
     let found: Value = serde_json::from_str(&with_page("oversubscription.toml")).unwrap();
     let of = |candidate: &str, job: &str| {
         let results = found["results"].as_array().unwrap();
@@ -64,7 +65,7 @@ fn thinner_networks_slow_experts_down() {
 }
 
 #[test]
-fn inference_is_studied_beside_training() {
+fn inference_and_training_jobs_share_a_study() {
     let one = run_in(&example(), "study moe-inference.toml --format json --threads 1");
     let two = with_page("moe-inference.toml");
     assert_eq!((one.code, one.stderr.as_str()), (0, ""));
@@ -78,7 +79,7 @@ fn inference_is_studied_beside_training() {
         assert_eq!(result["kind"], "inference");
         let shares: f64 = result["step_s"].as_object().unwrap().values().filter_map(Value::as_f64).sum();
         assert!((shares / number("step_time_s") - 1.0).abs() < 1e-9, "{result}");
-        // Requests in flight are those that come in a second times the seconds that one takes.
+        // Concurrent requests = request rate × time per request (Little's law).
         let (requests, after) = if result["job"] == "chat" { (4608.0, 999.0) } else { (288.0, 499.0) };
         let whole = number("ttft_s") + after * number("tpot_s");
         assert!((number("samples_per_s") * whole / requests - 1.0).abs() < 1e-6, "{result}");
@@ -89,7 +90,7 @@ fn inference_is_studied_beside_training() {
 }
 
 #[test]
-fn what_does_not_fit_or_comes_too_late_is_named() {
+fn constraint_violations_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\n\
         [[job]]\nname = \"chat\"\nkind = \"inference\"\nprompt_tokens = 4000\noutput_tokens = 500\nconcurrency = 800\n\
@@ -108,19 +109,19 @@ fn what_does_not_fit_or_comes_too_late_is_named() {
     assert_eq!(result["requests_that_fit"].as_u64().unwrap().to_string(), fewer);
     let beyond: Vec<&str> = ranked["beyond"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(beyond[0].contains("GB of memory (concurrency = ") && beyond[1].starts_with("chat: tpot_s "), "{beyond:?}");
-    // What it says would fit does.
+    // The suggested number does fit.
     std::fs::write(folder.path().join("s.toml"), text.replace("= 800", &format!("= {fewer}"))).unwrap();
     let again: Value = serde_json::from_str(&run_in(folder.path(), "study s.toml --format json").stdout).unwrap();
     assert_eq!(again["results"][0]["memory_beyond_gb"], Value::Null);
-    // A key of training is none of its own.
+    // A key of training jobs is rejected for inference.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: is of jobs of kind training");
 }
 
-/// As many requests of a batch are in flight as memory holds, whatever there is of the fabric carries no more than it can, and none of them
-/// has a time to its first token.
+/// The number of concurrent requests of a batch is limited by memory, no part of the fabric exceeds its capacity, and
+/// requests of a batch have no TTFT.
 #[test]
-fn a_batch_fills_the_memory() {
+fn batches_are_limited_by_memory() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\n\
         [[job]]\nname = \"all of them\"\nkind = \"inference\"\nprompt_tokens = 4000\noutput_tokens = 500\nrequests = 100000\n\
@@ -137,14 +138,14 @@ fn a_batch_fills_the_memory() {
     assert!((100..10_000).contains(&in_flight) && result["requests_that_fit"] == in_flight, "{result}");
     let most: Vec<f64> = result["load"].as_array().unwrap().iter().filter_map(|class| class["most"].as_f64()).collect();
     assert!(!most.is_empty() && most.iter().all(|load| (0.0..1.0).contains(load)), "{most:?}");
-    // What was measured stands as it was written, with the error of the time.
+    // The measured figure is shown as written, with the error of the time.
     let measured = &found["measured"][0];
     let told = result["tokens_per_s"].as_f64().unwrap();
     assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(told)));
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
     assert!(text.contains("in flight") && text.contains(&in_flight.to_string()), "{text}");
-    // Fewer tokens a second than were measured are a time that is told too long.
+    // Fewer tokens per second than measured means that the predicted time is too long.
     let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
     assert!(told < 3803.0 && error.starts_with('+'), "{text}");
     let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
@@ -152,7 +153,7 @@ fn a_batch_fills_the_memory() {
 }
 
 #[test]
-fn a_folder_gets_the_same() {
+fn output_folders_equal_standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let study = example().join("training-70b.toml").display().to_string();
     let printed = run_in(folder.path(), &format!("study {study} --format json"));
@@ -164,7 +165,7 @@ fn a_folder_gets_the_same() {
     assert!(read("ranking.csv").starts_with("rank,candidate,job,ranks,"));
     assert!(read("index.html").contains("4 x HGX H200"));
 
-    // The CSV says what the JSON says, and its columns are those of any study.
+    // The CSV equals the JSON, and has the same columns for any study.
     let found: Value = serde_json::from_str(&printed.stdout).unwrap();
     let csv = read("ranking.csv");
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
@@ -196,9 +197,9 @@ fn a_folder_gets_the_same() {
     }
 }
 
-/// The text has the training as a whole, and a bar for each share of a step of the candidate that is first.
+/// The text output has the whole training run, and a bar for each share of a step of the best candidate.
 #[test]
-fn text_says_what_training_takes_and_what_steps_go_to() {
+fn text_shows_training_time_and_the_shares_of_a_step() {
     let text = run_in(&example(), "study training-70b.toml").stdout;
     let found: Value =
         serde_json::from_str(&run_in(&example(), "study training-70b.toml --format json").stdout).unwrap();
@@ -227,7 +228,7 @@ fn text_says_what_training_takes_and_what_steps_go_to() {
 }
 
 #[test]
-fn a_template_is_a_study() {
+fn templates_are_valid_studies() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_in(folder.path(), "study --template -o new").code, 0);
     let run = run_in(&folder.path().join("new"), "study study.toml --format csv");
@@ -235,7 +236,7 @@ fn a_template_is_a_study() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_where_it_stands() {
+fn faults_are_shown_with_their_location() {
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(example().join("training-70b.toml")).unwrap();
     for (right, wrong, expected) in [
@@ -264,7 +265,7 @@ fn what_is_wrong_is_shown_where_it_stands() {
     refused(folder.path(), "study --template -o file", "expected a folder");
 }
 
-/// Two machines and two jobs that take no time, as given and with half the link rate.
+/// Two machines and two jobs that simulate quickly, with the given and with half the link rate.
 const SMALL: &str = "[[candidate]]
 name = \"two\"
 fabric = \"hgx-h100\"
@@ -295,7 +296,7 @@ link_rate = [0.5]
 ";
 
 #[test]
-fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
+fn interrupted_studies_resume_and_damaged_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("s.toml"), SMALL).unwrap();
     let run = || run_in(folder.path(), "study s.toml --format json -o out");
@@ -303,7 +304,7 @@ fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
     let path = |name: &str| folder.path().join("out").join(name);
     let read = |name: &str| std::fs::read(path(name)).unwrap();
     let (results, runs) = (read("results.json"), read("runs.jsonl"));
-    // Two jobs on two machines, and on the one of two hosts with a slower network.
+    // Two jobs on two machines, and additionally on the one with two hosts with a slower network.
     assert_eq!(runs.iter().filter(|&&byte| byte == b'\n').count(), 6);
     let step = runs.len() / 7;
     for cut in (0..runs.len()).step_by(step) {
@@ -314,7 +315,7 @@ fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
         assert_eq!((again.code, again.stderr.contains("lacks its end")), (0, torn), "{cut}: {}", again.stderr);
         assert_eq!((read("results.json"), read("runs.jsonl")), (results.clone(), runs.clone()), "{cut}");
     }
-    // A study with other prices takes its runs; one with other jobs leaves them where they are.
+    // A study with other prices reuses the runs; one with other jobs adds its own.
     std::fs::write(folder.path().join("s.toml"), SMALL.replace("90000", "9000")).unwrap();
     assert_eq!(run().code, 0);
     assert!(read("runs.jsonl") == runs && read("results.json") != results);
@@ -337,9 +338,9 @@ fn what_was_interrupted_goes_on_and_what_was_damaged_is_named() {
     }
 }
 
-/// A failure that leaves ranks that no candidate divides the job over says so, in the text and on the page.
+/// If a failure leaves ranks over which no candidate can divide the job, the text and the page report it.
 #[test]
-fn failures_that_leave_none_say_why() {
+fn failures_that_no_candidate_survives_give_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let alone = SMALL.replace("link_rate = [0.5]", "fail = [[\"n0\"]]").replace("tp = 2", "tp = 2, dp = 2");
     let first = alone.find("[[candidate]]\nname = \"one\"").unwrap();
@@ -354,7 +355,7 @@ fn failures_that_leave_none_say_why() {
 }
 
 #[test]
-fn parts_put_together_are_the_whole() {
+fn merged_shards_equal_the_whole_study() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("s.toml"), SMALL).unwrap();
     let run = |arguments: &str| {
@@ -397,7 +398,7 @@ fn parts_put_together_are_the_whole() {
 }
 
 #[test]
-fn constraints_and_lists_that_cannot_be_are_named() {
+fn impossible_constraints_and_lists_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("s.toml", &format!("{SMALL}[constraints]\nbudget_usd = 50000\n"));
@@ -429,11 +430,9 @@ fn constraints_and_lists_that_cannot_be_are_named() {
     assert!(!folder.path().join("out").exists());
 }
 
-/// A job that was written down is a run as others are: parts of it are put together, kept ones are not made again, and another trace
-/// under the same name is another run.
-/// Of a Chakra trace that lacks a rank's file the one that is missing is named: the others alone would be a smaller job.
+/// If a Chakra trace lacks a rank's file, the file is reported: the others alone would be a smaller job.
 #[test]
-fn ranks_that_are_missing_are_named() {
+fn missing_ranks_of_a_trace_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("planner/data/traces");
     for rank in [0, 1, 3] {
@@ -447,8 +446,10 @@ fn ranks_that_are_missing_are_named() {
     );
 }
 
+/// A trace job is run like any other: its shards are merged, cached runs are not repeated, and another trace with the
+/// same name is another run.
 #[test]
-fn traces_are_kept_by_what_happens_in_them() {
+fn trace_runs_are_cached_by_content() {
     let folder = tempfile::tempdir().unwrap();
     let study = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\n\
                  [[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n\
@@ -489,9 +490,10 @@ fn traces_are_kept_by_what_happens_in_them() {
     assert!(time(&later) > time(&found));
 }
 
-/// Where ranks sit: what a candidate has not is refused where it stands, with what to do, before anything runs; what it has is told.
+/// Rank placement: GPUs that a candidate does not have are rejected with their location and advice before anything
+/// runs; a valid placement is reported.
 #[test]
-fn ranks_sit_where_a_job_says() {
+fn ranks_are_placed_as_the_job_specifies() {
     let folder = tempfile::tempdir().unwrap();
     let study = |placement: &str| {
         let text = format!(
@@ -512,7 +514,7 @@ fn ranks_sit_where_a_job_says() {
     }
     study("\"0-31\"");
     refused(folder.path(), "study s.toml", "name GPUs that the candidate has, or take \"cyclic\" or \"block\"");
-    // GPUs without a rank are spares.
+    // GPUs without a rank are idle.
     study("\"0-7\"");
     let some = run_in(folder.path(), "study s.toml --format json");
     assert_eq!(serde_json::from_str::<Value>(&some.stdout).unwrap()["results"][0]["ranks"], 8, "{some:?}");

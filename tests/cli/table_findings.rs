@@ -1,5 +1,5 @@
-//! What `table --check` finds: in our own JSON as in the CSV, of rows for registered buffers, of rows behind those of another kind, and of
-//! settings that a version does not read.
+//! Findings of `table --check`: in our own JSON as in the CSV, for rows for registered buffers, rows shadowed by rows
+//! of another kind, and settings that a version does not read.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn own(ranges: &[(u64, u64, &str, &str, u32)]) -> String {
 }
 
 #[test]
-fn our_own_table_is_held_against_the_machine_too() {
+fn own_tables_are_checked_against_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     const LAST: u64 = i64::MAX as u64;
@@ -58,7 +58,7 @@ fn our_own_table_is_held_against_the_machine_too() {
 }
 
 #[test]
-fn rows_for_registered_buffers_are_those_of_graphs() {
+fn rows_for_registered_buffers_apply_to_graphs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let text = "allreduce,0,9223372036854775807,ring,simple,4,1,8,-1,1\n";
@@ -75,7 +75,7 @@ fn rows_for_registered_buffers_are_those_of_graphs() {
 }
 
 #[test]
-fn rows_behind_those_of_another_kind_are_told() {
+fn shadowed_rows_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let rows = [
@@ -100,7 +100,7 @@ fn rows_behind_those_of_another_kind_are_told() {
 }
 
 #[test]
-fn settings_are_in_the_syntax_of_their_version() {
+fn settings_use_the_syntax_of_their_version() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (library, by_function) in [("nccl-2.20", false), ("nccl-2.22.3", false), ("nccl-2.26", true)] {

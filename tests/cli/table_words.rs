@@ -1,4 +1,5 @@
-//! What is said of tables and plans that say less than a plan with rows: tables without rows, schedules, and cells that do not exist.
+//! Messages about tables and plans with less information than a plan with rows: tables without rows, schedules, and
+//! cells that do not exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::run::{refused, run_in};
 use crate::tables::repository;
 
-/// A plan of nine sizes of four collectives, with what NCCL takes by itself.
+/// A plan of nine sizes of four collectives, with NCCL's defaults.
 fn plan() -> Value {
     let path = repository().join("tests/cli/transcripts/tables.in/plan.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
@@ -35,7 +36,7 @@ fn sizes(rows: &Value) -> BTreeSet<(String, u64)> {
 }
 
 #[test]
-fn a_table_tells_the_departures_of_its_plan() {
+fn tables_report_the_departures_of_their_plan() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write(folder, "plan.json", &plan());
@@ -51,9 +52,9 @@ fn a_table_tells_the_departures_of_its_plan() {
     let heading = format!("6 sizes in {ranges} ranges depart from what nccl-2.28.9 takes by itself");
     assert_eq!(text.lines().next(), Some(heading.as_str()));
     assert!(text.contains("ring ll × 16"), "{text}");
-    // A table of a table is that table.
+    // Exporting a table as a table again changes nothing.
     assert_eq!(said(folder, "table own.json --to json"), fs::read_to_string(folder.join("own.json")).unwrap());
-    // A table that does not say where it departs.
+    // A table without its departures.
     table.as_object_mut().unwrap().remove("departures");
     write(folder, "mute.json", &table);
     let text = said(folder, "table mute.json --explain");
@@ -66,7 +67,7 @@ fn a_table_tells_the_departures_of_its_plan() {
 }
 
 #[test]
-fn a_plan_with_rows_of_some_collectives_tells_of_each() {
+fn plans_with_rows_of_some_collectives_report_each() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut some = plan();
@@ -77,7 +78,7 @@ fn a_plan_with_rows_of_some_collectives_tells_of_each() {
     let ranges = some["ranges"].as_array().unwrap().iter().filter(|range| range["collective"] == "reduce").count();
     assert!(text.starts_with(&format!("3 of {rows} rows depart from what")), "{text}");
     assert!(text.contains(&format!("{ranges} ranges without rows")), "{text}");
-    // Of rows it may not be known either.
+    // Rows may lack the default as well.
     for row in some["rows"].as_array_mut().unwrap() {
         row.as_object_mut().unwrap().remove("library_default");
     }
@@ -87,7 +88,7 @@ fn a_plan_with_rows_of_some_collectives_tells_of_each() {
 }
 
 #[test]
-fn a_table_that_is_no_plan_is_called_what_it_is() {
+fn tables_are_not_called_plans() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "plan.json", &plan());
     said(folder.path(), "table plan.json --to nccl-tuner -o t.csv");
@@ -97,7 +98,7 @@ fn a_table_that_is_no_plan_is_called_what_it_is() {
     refused(folder.path(), "table bad.json --explain", "bad.json:1:12");
 }
 
-/// What a file says, by readers of their own.
+/// Contents of a file, parsed independently.
 fn of_file(path: &Path) -> (String, &'static str, usize) {
     let text = fs::read_to_string(path).unwrap();
     if path.extension().is_some_and(|ending| ending == "xml") {
@@ -120,7 +121,7 @@ fn of_file(path: &Path) -> (String, &'static str, usize) {
 }
 
 #[test]
-fn a_schedule_is_shown_with_what_its_file_says() {
+fn schedules_are_shown_with_the_facts_of_their_file() {
     let root = repository();
     let golden = root.join("tests/cli/tables/golden");
     let mut files = vec![
@@ -145,7 +146,7 @@ fn a_schedule_is_shown_with_what_its_file_says() {
             assert_eq!(row["channels"], blocks, "{}", file.display());
         }
     }
-    // Also one that does not compute what it should; and a name is one line, whatever it is.
+    // Also for a schedule that computes the wrong result; and any name is printed on one line.
     let folder = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(root.join("tests/data/schedules/mscclpp-reduce.json")).unwrap();
     let mut plan: Value = serde_json::from_str(&text).unwrap();
@@ -160,7 +161,7 @@ fn a_schedule_is_shown_with_what_its_file_says() {
 }
 
 #[test]
-fn a_cell_that_does_not_exist_is_shown_as_it_is_written() {
+fn unknown_cells_are_shown_as_written() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("t.csv"), "allreduce,0,1073741824,nvls,ll,7,-1,-1\n").unwrap();
     let flags = "--fabric hgx-h200 --library nccl-2.28.9 --sizes 1MiB --format json";
@@ -172,7 +173,7 @@ fn a_cell_that_does_not_exist_is_shown_as_it_is_written() {
 }
 
 #[test]
-fn a_table_without_rows_differs_from_plans_where_its_ranges_do() {
+fn tables_without_rows_are_compared_by_ranges() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write(folder, "plan.json", &plan());
@@ -203,18 +204,19 @@ fn a_table_without_rows_differs_from_plans_where_its_ranges_do() {
         (&31.into(), &Value::Null, &Value::Null)
     );
     assert!(row["before"]["time_us"].as_f64() > Some(0.0));
-    // Of two without rows, where ranges begin.
+    // For two tables without rows, the starts of the ranges are compared.
     let differs = json(folder, "plan diff own.json other.json");
     assert_eq!(sizes(&differs["rows"]), BTreeSet::from([("broadcast".to_owned(), first)]));
     assert_eq!(differs["alike"], ranges_in_all - 1);
 }
 
-/// The library does what no file says: a size whose pick the format cannot say is in none of them.
+/// The library's default applies where there is no file: a size whose pick the format cannot express is covered by no
+/// file.
 #[test]
-fn what_a_schedule_format_cannot_say_is_in_no_file() {
+fn sizes_that_a_schedule_format_cannot_express_are_in_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut some = plan();
-    // Sizes of all_reduce by turns in a protocol that MSCCL++ has, and in one that it has not.
+    // Sizes of all_reduce that alternate between a protocol that MSCCL++ has and one that it does not have.
     let rows = some["rows"].as_array_mut().unwrap();
     let row = rows[0].clone();
     *rows = vec![row; 7];
@@ -246,14 +248,14 @@ fn what_a_schedule_format_cannot_say_is_in_no_file() {
         let held = ranges.iter().filter(|[first, last]| (*first..=*last).contains(&size)).count();
         assert_eq!(held, usize::from(said(at)), "{size} in {ranges:?}");
     }
-    // Below the first and above the last planned size holds what is nearest.
+    // Below the first and above the last planned size the nearest pick applies.
     assert!(ranges.iter().all(|[first, _]| *first > sizes[0]));
     let above = ranges.iter().any(|[_, last]| *last > *sizes.last().unwrap());
     assert_eq!(above, said(sizes.len() - 1));
 }
 
 #[test]
-fn settings_are_not_doubted_where_the_search_is_modelled() {
+fn settings_cause_no_finding_where_the_search_is_modelled() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("nccl.conf"), "NCCL_ALGO=allreduce:ring\n").unwrap();
     let checked = json(folder.path(), "table --check nccl.conf --fabric hgx-h200 --sizes 1MiB");

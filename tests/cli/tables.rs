@@ -1,4 +1,4 @@
-//! Tables of plans, read back by a reader that knows the formats' facts only.
+//! Tables of plans, read back by an independent reader of the formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn function(collective: &str) -> Function {
     Function::ALL.into_iter().find(|f| f.name().to_lowercase() == collective.replace('_', "")).unwrap()
 }
 
-/// Makes a plan and its table in a folder of its own; the plan's JSON and the table's text.
+/// Makes a plan and its table in a folder; returns the plan's JSON and the table's text.
 fn made(folder: &Path, plan: &str, to: &str) -> (Value, String) {
     let run = run_in(folder, &format!("plan {plan} --format json -o plan.json"));
     assert_eq!(run.code, 0, "{plan}: {}", run.stderr);
@@ -26,9 +26,9 @@ fn made(folder: &Path, plan: &str, to: &str) -> (Value, String) {
     (serde_json::from_str(&read("plan.json")).unwrap(), read("table"))
 }
 
-/// Both readers and the look-up against the plan's ranges, at a size.
+/// Compares both readers and the look-up with the plan's ranges at a size.
 fn agrees(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
-    // Below and above what was planned the library's own choice stands.
+    // Below and above the planned sizes the library's own choice applies.
     let ranges = ["ranges", "beyond"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
     let inside = |range: &&Value| {
         range["collective"] == collective
@@ -49,12 +49,12 @@ fn agrees(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes
     assert_eq!(found, (expected[0], expected[1], channels as u16), "{collective} {bytes}");
 }
 
-/// Sizes up to 2^40, as many of each magnitude.
+/// Sizes up to 2^40, equally many of each magnitude.
 pub fn sizes() -> impl Strategy<Value = u64> {
     (0u32..=40, any::<u64>()).prop_map(|(bits, size)| ((1 << bits) | (size & ((1 << bits) - 1))).min(1 << 40))
 }
 
-/// The ends of ranges and their neighbours, from 1 to 2^40, both included.
+/// Ends of ranges and their neighbours, from 1 to 2^40, both included.
 pub fn around(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
     let ends = ranges.flat_map(|(first, last)| [first, last.min(1 << 40)]);
     let near = ends.flat_map(|at| [at.saturating_sub(1), at, at + 1]).chain([1, 1 << 40]);
@@ -64,9 +64,9 @@ pub fn around(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Whatever is planned for a library exports to a table that says the same at every size.
+    /// Any plan for a library exports to a table that gives the same choice at every size.
     #[test]
-    fn tables_say_what_plans_say(
+    fn tables_equal_plans_at_every_size(
         fabric in prop_oneof![Just("hgx-h200"), Just("dgx-a100"), Just("hgx-h100 --no-nvls"), Just("hgx-h200 --nodes 2")],
         library in prop_oneof![Just("nccl-2.28.9"), Just("nccl-2.30"), Just("nccl-2.31")],
         gpus in prop_oneof![Just(2), Just(4), Just(8)],
@@ -90,13 +90,13 @@ proptest! {
         for bytes in around(of_plan.chain(of_table)).into_iter().chain(probes) {
             agrees(&plan, &lines, &lookup, collective, bytes);
         }
-        // The fewest rows: no two neighbours say the same; no size twice.
+        // The number of rows is minimal: no two neighbours are equal, and no size is covered twice.
         for pair in lines.windows(2) {
             prop_assert!(pair[0].cell != pair[1].cell && pair[0].bytes.1 + 1 == pair[1].bytes.0, "{pair:?}");
         }
-        // Written again from what was read it is the same.
+        // Rewriting the table gives the same text.
         prop_assert_eq!(nccl_tuner::write(&table), text);
-        // And every row can be taken on the fabric it was made for.
+        // Every row can be used on the fabric it was made for.
         let check = run_in(folder.path(), &format!(
             "table --check table --fabric {fabric} --gpus {gpus} --library {library} --sizes 1KiB..1MiB:1024 --format json"
         ));
@@ -111,9 +111,9 @@ pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What was forced and was faster by more than 5 % than the library's own choice is in the table, at every size.
+/// A forced strategy measured more than 5 % faster than the library's own choice is in the table, at every size.
 #[test]
-fn measured_cells_that_are_better_are_taken() {
+fn faster_measured_strategies_are_used() {
     use std::collections::BTreeMap;
 
     use fabricast_sim::profile::{Launch, Processes};
@@ -164,7 +164,7 @@ fn measured_cells_that_are_better_are_taken() {
             let taken = (line.cell.0.clone(), line.cell.1.clone());
             let of_taken = cells.iter().filter(|cell| cell.0.as_ref() == Some(&taken)).map(|cell| cell.1);
             let of_taken = of_taken.fold(f64::MAX, f64::min);
-            // Within the noise of a measured time the two best are equals.
+            // Within the noise of measurements the two best are equal.
             assert!(
                 of_taken <= time * 1.04,
                 "{gpus} GPUs, {collective} of {bytes}: {taken:?} {of_taken}, {best:?} {time}, by itself {own}"
@@ -176,7 +176,7 @@ fn measured_cells_that_are_better_are_taken() {
 }
 
 #[test]
-fn open_mpis_rules_read_back_in_both_formats() {
+fn open_mpi_rules_round_trip_in_both_formats() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --library open_mpi-4.1 --collective all --sizes 1KiB..64MiB:4";
     let (plan, text) = made(folder.path(), flags, "openmpi");
@@ -200,7 +200,7 @@ fn open_mpis_rules_read_back_in_both_formats() {
 }
 
 #[test]
-fn schedules_are_written_with_their_sizes_and_prove() {
+fn written_schedules_have_sizes_and_verify() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric hgx-h200 --gpus 4 --collective all_reduce --sizes 1KiB..4MiB:8 --format json -o plan.json";
     assert_eq!(run_in(folder.path(), &format!("plan {flags}")).code, 0);
@@ -224,9 +224,9 @@ fn schedules_are_written_with_their_sizes_and_prove() {
     refused(folder.path(), "table plan.json --to mscclpp", "folder");
 }
 
-/// A file for a range of sizes is priced over it, and nowhere else.
+/// A file for a range of sizes is evaluated within that range only.
 #[test]
-fn schedules_are_priced_at_several_sizes() {
+fn schedules_are_evaluated_at_several_sizes() {
     let golden = repository().join("tests/cli/tables/golden");
     let check = |file: &str, more: &str| {
         let flags = format!("--check {}/{file} --fabric hgx-h200 --gpus 2 --no-nvls {more}", golden.display());
@@ -238,7 +238,7 @@ fn schedules_are_priced_at_several_sizes() {
         let checked = check(file, "");
         let rows = checked["rows"].as_array().unwrap();
         let sizes: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
-        // The powers of two inside, and the ends in whole chunks of 16 bytes.
+        // Powers of two within the range, and its ends in whole chunks of 16 bytes.
         assert!(sizes.contains(&(1 << 14)) && sizes.contains(&(1 << 20)), "{file}: {sizes:?}");
         assert!(sizes.len() > 7 && sizes.iter().all(|size| (11585..=1482909).contains(size)), "{file}: {sizes:?}");
         assert!(sizes[0] < 1 << 14 && sizes[sizes.len() - 1] > 1 << 20, "{file}: {sizes:?}");
@@ -256,7 +256,7 @@ fn schedules_are_priced_at_several_sizes() {
 }
 
 #[test]
-fn a_plan_as_json_is_a_plan_again() {
+fn plans_round_trip_through_json() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--fabric dgx-a100 --library nccl --collective all_gather --sizes 1KiB..64MiB:4";
     let (_, text) = made(folder.path(), flags, "json");
@@ -264,7 +264,7 @@ fn a_plan_as_json_is_a_plan_again() {
     assert!(plan.rows.is_empty() && !plan.ranges.is_empty());
     assert_eq!((plan.ranges[0].min_bytes.0, plan.ranges.last().unwrap().max_bytes.0), (0, i64::MAX as u64));
     assert!(matches!(AnyTable::read(&text, "table"), Ok(AnyTable::Plan(_))));
-    // What other formats, and so the tuner plugin, make of it is what they make of the plan.
+    // Other formats, and so the tuner plugin, give the same result for it as for the plan.
     fs::write(folder.path().join("table.json"), &text).unwrap();
     for to in ["nccl-tuner", "nccl-env", "json"] {
         let of = |plan: &str| {
@@ -277,7 +277,7 @@ fn a_plan_as_json_is_a_plan_again() {
 }
 
 #[test]
-fn plans_differ_where_they_do() {
+fn plan_diff_lists_the_differences() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |gpus: u32, name: &str| {
         let flags = "--collective all_reduce --sizes 1KiB..1MiB:32 --format json";
@@ -299,7 +299,7 @@ fn plans_differ_where_they_do() {
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_said() {
+fn faults_of_a_table_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let table = "allreduce,0,1048576,nvls_tree,simple,8,1,8\nallreduce,0,1000,ring,ll,1,1,8\n\
                  broadcast,0,1024,ring,ll,60,-1,-1\nallgather,0,4294967295,ring,simple,-1,1,8\n";
@@ -343,7 +343,7 @@ fn what_is_wrong_with_a_table_is_said() {
         fs::write(folder.path().join(name), text).unwrap();
         refused(folder.path(), &format!("table --check {name} {flags}"), place);
     }
-    // Rules for other ranks are no error, and no silence.
+    // Rules for another number of ranks are not an error, but are reported.
     let rules = "1\n2\n1\n16\n1\n0 4 0 0\n";
     fs::write(folder.path().join("rules.txt"), rules).unwrap();
     let check = "table --check rules.txt --fabric hgx-h200 --sizes 1KiB..2KiB --format csv";
@@ -352,9 +352,9 @@ fn what_is_wrong_with_a_table_is_said() {
     assert!(run.stderr.contains("allreduce has no rules for 8 ranks"), "{}", run.stderr);
 }
 
-/// A table of another's hand, cut, turned over and put together again: read or refused, never more.
+/// A hand-written table, truncated, modified and reassembled, is read or rejected without a crash.
 #[test]
-fn damaged_tables_are_read_or_refused() {
+fn damaged_tables_are_read_or_rejected() {
     let corpus = [
         include_str!("tables/example.csv"),
         include_str!("tables/rules.txt"),

@@ -1,25 +1,26 @@
-//! Names from files, file names and arguments on their way to a terminal: whatever command repeats them, what a terminal would
-//! obey arrives as a visible escape.
+//! Names from files, file names and arguments are escaped on output: control characters that a terminal would obey
+//! become visible escapes in every command.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Sets the title, clears the screen, colours by C1, reorders, breaks the line and goes back to its start.
+/// Sets the title, clears the screen, colours by C1, reorders, breaks the line and returns to its start.
 const NAME: &str = "x\u{1b}]0;pwn\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{7f}\r";
 
-/// The same as strings of TOML and JSON write it.
+/// [`NAME`] as written in TOML and JSON strings.
 const WRITTEN: &str = "x\\u001b]0;pwn\\u0007\\u001b[2J\\u009b31m\\u202e\\u2028\\u007f\\r";
 
-/// The same for ids of devices, which have no control characters.
+/// Variant for device ids, which have no control characters.
 const ID: &str = "x\\u202e\\u2028pwn";
 
-/// What no output has.
+/// Returns true for characters that must not occur in output.
 fn is_hidden(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Runs the command; both of its outputs must be visible, and one of them must still let the name be recognised.
+/// Runs the command; both outputs must have only visible characters, and the name must be recognizable in one of
+/// them.
 fn shown(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
@@ -33,7 +34,7 @@ fn shown(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), out + &err)
 }
 
-/// A spec whose every text is hostile.
+/// A spec in which every text is hostile.
 fn spec() -> String {
     let gpu = |id: &str| {
         format!(
@@ -47,7 +48,7 @@ fn spec() -> String {
     head + &gpu(&format!("a{ID}")) + &gpu(&format!("b{ID}")) + &link
 }
 
-/// A plan of MSCCL++ with a hostile name: each of two ranks copies its own chunk.
+/// An MSCCL++ plan with a hostile name: each of two ranks copies its own chunk.
 fn schedule() -> String {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules/mscclpp-allreduce.json"),
@@ -58,7 +59,7 @@ fn schedule() -> String {
 }
 
 #[test]
-fn names_in_files_arrive_visible() {
+fn names_in_files_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("f.toml", &spec());
@@ -131,7 +132,7 @@ fn names_in_files_arrive_visible() {
 }
 
 #[test]
-fn file_names_arrive_visible() {
+fn file_names_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["", ".toml", ".csv", ".json", ".svg", ".et"].map(|end| format!("./{NAME}{end}"));
     for name in &names {
@@ -168,7 +169,7 @@ fn file_names_arrive_visible() {
 }
 
 #[test]
-fn arguments_arrive_visible() {
+fn arguments_are_escaped() {
     for arguments in [
         &["NAME"][..],
         &["--NAME"],
@@ -195,9 +196,9 @@ fn arguments_arrive_visible() {
     }
 }
 
-/// Files that commands write: tables and pictures as much as what is printed.
+/// Files that commands write: tables and pictures as well as printed output.
 #[test]
-fn written_files_are_visible_too() {
+fn written_files_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f.toml"), spec()).unwrap();
     std::fs::write(folder.path().join("s.json"), schedule()).unwrap();
@@ -229,7 +230,7 @@ fn written_files_are_visible_too() {
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(!text.contains(is_hidden), "{name}");
     }
-    // What has escapes of its own loses nothing.
+    // Formats with escapes of their own lose nothing.
     let name = |file: &str| {
         let (code, text) = shown(folder.path(), &["fabric", "show", file, "--format", "json"]);
         assert_eq!(code, 0, "{text}");
@@ -239,9 +240,9 @@ fn written_files_are_visible_too() {
     assert_eq!(name("f.toml"), format!("f{NAME}"));
 }
 
-/// Names that reach each file of a study's folder: of candidates, jobs, devices and calls.
+/// Names that occur in files of a study's folder: of candidates, jobs, devices and calls.
 #[test]
-fn files_of_a_study_are_visible() {
+fn files_of_a_study_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("f.toml", &spec());
@@ -276,9 +277,9 @@ fn files_of_a_study_are_visible() {
     assert_eq!(names, all);
 }
 
-/// A PNG holds its size, its density and its pixels: no text of files.
+/// A PNG contains its size, density and pixels, and no text from files.
 #[test]
-fn pictures_of_pixels_hold_no_text() {
+fn png_files_contain_no_text() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f.toml"), spec()).unwrap();
     let plan = "plan --fabric f.toml --profile ideal --collective all_reduce --sizes 1KiB..1MiB --chart plan.png";

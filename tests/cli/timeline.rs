@@ -1,4 +1,4 @@
-//! What a run did when: the critical path, utilization over time, traces.
+//! Timelines of runs: critical path, utilization over time, traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::run::{json, refused, run, run_in};
 
-/// Microseconds as picoseconds: JSON has them to the last digit.
+/// Microseconds as picoseconds: JSON has all digits.
 fn picos(value: &Value) -> u64 {
     (value.as_f64().unwrap() * 1e6).round() as u64
 }
@@ -16,7 +16,7 @@ fn array(value: &Value) -> &[Value] {
 }
 
 #[test]
-fn the_critical_path_adds_up_to_the_picosecond() {
+fn critical_path_adds_up_to_the_picosecond() {
     for flags in [
         "--fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB",
         "--fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB --no-fold",
@@ -24,7 +24,7 @@ fn the_critical_path_adds_up_to_the_picosecond() {
         "--fabric hgx-h200 --nodes 4 --collective all_reduce --algorithm hierarchical --bytes 64MiB",
         "--fabric dgx-a100 --collective all_to_all --bytes 12345678 --straggler gpu1=1us --straggler gpu7=3us",
         "--fabric gb200-nvl72 --collective broadcast --algorithm tree --bytes 8MiB",
-        // Nothing to do but to start.
+        // A call that only has start-up time.
         "--fabric hgx-h200 --gpus 1 --collective all_reduce --algorithm ring",
     ] {
         let answer = json(&format!("simulate {flags} --critical-path"));
@@ -45,13 +45,13 @@ fn the_critical_path_adds_up_to_the_picosecond() {
 }
 
 #[test]
-fn the_critical_path_goes_from_rank_to_rank() {
+fn critical_path_follows_data_between_ranks() {
     let answer = json(
         "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --profile ideal --critical-path --straggler gpu5=20us",
     );
     let path = array(&answer["critical_path"]);
     assert_eq!(path.len(), 14);
-    // It starts where it was late, and each step begins where the one before has put its data.
+    // The path starts at the late rank, and each step begins on the rank to which the previous one wrote its data.
     assert_eq!((&path[0]["from"], picos(&path[0]["held_back_us"])), (&Value::from(5), 20_000_000));
     for pair in path.windows(2) {
         assert_eq!(pair[0]["to"], pair[1]["from"]);
@@ -59,7 +59,7 @@ fn the_critical_path_goes_from_rank_to_rank() {
 }
 
 #[test]
-fn a_long_path_is_a_short_table_that_adds_up() {
+fn long_critical_paths_are_summarized_in_a_short_table() {
     let slow: String = (0..8).map(|gpu| format!(" --slow gpu{gpu}->nvswitch0=0.{}", 9 - gpu)).collect();
     let flags = format!(
         "simulate --fabric hgx-h200 --collective all_reduce --algorithm tree --channels 2 --profile ideal --bytes 64MiB --critical-path{slow}"
@@ -75,7 +75,7 @@ fn a_long_path_is_a_short_table_that_adds_up() {
 }
 
 #[test]
-fn utilization_over_time_has_the_mean_of_each_link() {
+fn utilization_over_time_has_each_links_mean() {
     let flags = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 8MiB --protocol simple --channels 2";
     for extra in ["", "--no-fold", "--slow gpu3=0.4"] {
         let answer = json(&format!("{flags} {extra} --utilization-over-time=40"));
@@ -87,7 +87,7 @@ fn utilization_over_time_has_the_mean_of_each_link() {
             let Some(one) = resources.iter().find(|one| one["resource"] == link["link"]) else { continue };
             let values: Vec<f64> = array(&one["values"]).iter().map(|value| value.as_f64().unwrap()).collect();
             assert!(values.iter().all(|value| (0.0..=1.0 + 1e-9).contains(value)), "{one}");
-            // Without launch costs the run ends within the last slice; mean × slices × slice is what was busy.
+            // Without launch costs the run ends within the last slice; mean × slices × slice is the busy time.
             let busy = values.iter().sum::<f64>() * slice;
             let expected = link["utilization"].as_f64().unwrap() * values.len() as f64 * slice;
             assert!((busy - expected).abs() < 0.02 * expected, "{extra}: {busy} {expected} {link}");
@@ -95,13 +95,13 @@ fn utilization_over_time_has_the_mean_of_each_link() {
     }
     let few = run(&format!("{flags} --utilization-over-time=3")).stdout;
     assert_eq!(few.split("utilization over time").nth(1).unwrap().lines().count(), 1 + 2 * 3, "{few}");
-    // Without the flags there is none.
+    // Without the flags there is no such output.
     let plain = json(flags);
     assert!(plain.get("load").is_none() && plain.get("critical_path").is_none());
 }
 
 #[test]
-fn a_table_has_no_room_for_either() {
+fn csv_output_rejects_critical_path_and_utilization() {
     let here = std::path::Path::new(".");
     let ring = "simulate --fabric hgx-h200 --collective all_reduce --algorithm ring --format csv";
     refused(here, &format!("{ring} --critical-path"), "--format csv");
@@ -111,7 +111,7 @@ fn a_table_has_no_room_for_either() {
 }
 
 #[test]
-fn flows_have_utilization_over_time_too() {
+fn flows_have_utilization_over_time() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("flows.csv"),
@@ -130,7 +130,7 @@ fn flows_have_utilization_over_time_too() {
     assert!(run_in(folder.path(), flags).stdout.contains("█████████████"));
 }
 
-/// The events of a trace.
+/// Events of a trace.
 fn trace(flags: &str) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let run = run_in(folder.path(), &format!("simulate {flags} --trace trace.json -q"));
@@ -146,14 +146,14 @@ fn trace(flags: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_small_trace_has_every_operation() {
+fn small_traces_contain_every_operation() {
     let flags =
         "--fabric hgx-h200 --collective all_reduce --algorithm ring --bytes 1MiB --protocol simple --channels 2";
     let events = trace(flags);
     let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
     let answer = json(&format!("simulate {flags}"));
     assert_eq!(of("X").len() as u64, answer["operations"].as_u64().unwrap());
-    // Rank as process, channel as thread; a thread's spans do not overlap.
+    // Ranks are processes and channels are threads; a thread's spans do not overlap.
     let ranks: BTreeSet<u64> = of("X").iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     assert_eq!(ranks, (0..8).collect());
     let threads: BTreeSet<&str> = of("M")
@@ -170,7 +170,7 @@ fn a_small_trace_has_every_operation() {
         free.insert(thread, start + length);
         assert!(event["name"].as_str().unwrap().contains(" to rank "), "{event}");
     }
-    // The busiest links are graphs; each ends at nothing.
+    // The busiest links are counters; each ends at zero.
     let graphs: BTreeSet<&str> = of("C").iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert!(graphs.len() <= 16 && graphs.contains("gpu0->nvswitch0"), "{graphs:?}");
     for graph in graphs {
@@ -180,7 +180,7 @@ fn a_small_trace_has_every_operation() {
 }
 
 #[test]
-fn a_large_trace_is_joined_and_still_whole() {
+fn large_traces_are_merged_but_complete() {
     let folder = tempfile::tempdir().unwrap();
     let spec = "[[node]]\nid = \"gpu[0-1023]\"\nkind = \"gpu\"\ncompute_capability = 80\n[[node]]\nid = \"sw\"\nkind = \"switch\"\n\
                 [[link]]\na = \"gpu[0-1023]\"\nb = \"sw\"\nkind = \"infiniband\"\nbandwidth = \"50 GB/s\"\n";

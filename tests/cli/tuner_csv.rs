@@ -1,19 +1,19 @@
-//! A reader of the CSV of NCCL's example tuner that knows nothing but the format's facts: lines, commas, whole numbers, both ends of a
-//! range included, -1 for any, `#` for a comment, lines of at most 255 bytes, and the first row that matches
+//! Independent reader of the CSV of NCCL's example tuner, from the specification of the format: lines, commas, whole
+//! numbers, inclusive ranges, -1 for any, `#` for a comment, lines of at most 255 bytes, and the first matching row
 //! (NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}`).
 
-/// What a row says, as the README has it.
+/// A row, as specified in the README.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub collective: String,
     pub bytes: (u64, u64),
     /// Algorithm, protocol, channels.
     pub cell: (String, String, i64),
-    /// Nodes and ranks of the communicators that it is for; -1: any.
+    /// Nodes and ranks of matching communicators; -1: any.
     pub communicator: (i64, i64),
 }
 
-/// All rows.
+/// Parses all rows.
 pub fn lines(text: &str) -> Vec<Line> {
     let rows = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let read = rows.map(|line| {
@@ -35,7 +35,7 @@ pub fn lines(text: &str) -> Vec<Line> {
     read.collect()
 }
 
-/// The first row that matches a call of so many nodes and ranks.
+/// Returns the first row that matches a call on a number of nodes and ranks.
 pub fn find<'a>(lines: &'a [Line], (nodes, ranks): (u64, u64), collective: &str, bytes: u64) -> Option<&'a Line> {
     let name = collective.replace('_', "");
     let is = |of: i64, count: u64| of == -1 || u64::try_from(of) == Ok(count);

@@ -1,4 +1,4 @@
-//! Topology files of users: which GPU they describe, with what NVLS, and what is refused where that is not known.
+//! Topology files of users: the GPUs and NVLS capabilities derived from them, and rejection if they are unknown.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies/cases")
 }
 
-/// The JSON of a run on a file of the cases, which may warn.
+/// JSON output of a run on a file of the cases; warnings are allowed.
 fn of(arguments: &str) -> Value {
     let run = run_in(&cases(), &format!("{arguments} --format json"));
     assert_eq!(run.code, 0, "{arguments}: {}", run.stderr);
@@ -28,7 +28,7 @@ fn number(value: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn a_machines_own_files_are_planned_as_its_preset() {
+fn dumped_topologies_are_planned_like_their_preset() {
     let strategy = |plan: &Value| {
         let row = row(plan);
         ["algorithm", "protocol", "channels"].map(|key| row[key].clone())
@@ -51,11 +51,11 @@ fn a_machines_own_files_are_planned_as_its_preset() {
     }
 }
 
-/// NICs of 200 Gb/s, one to each GPU's switch: graphs of 8 × 24 GB/s. NCCL's model has 8 × min(24 × 2 × 0.85 × 7/8, 48) ×
-/// 16/30 = 152 GB/s for NVLSTree and 8 × min(0.92 × 45, 41.4) × 0.85 / 2 = 141 GB/s for plain trees, which Hopper gets where
-/// the second GPU is farther from the NIC than the first; balanced trees would have 166.
+/// NICs of 200 Gb/s, one per GPU switch: graphs of 8 × 24 GB/s. NCCL's model gives 8 × min(24 × 2 × 0.85 × 7/8, 48) ×
+/// 16/30 = 152 GB/s for NVLSTree, and 8 × min(0.92 × 45, 41.4) × 0.85 / 2 = 141 GB/s for plain trees, which Hopper
+/// uses if the second GPU is farther from the NIC than the first; balanced trees would have 166.
 #[test]
-fn two_hosts_of_a_dump_use_the_tree_of_nvswitches() {
+fn two_hosts_of_a_dump_use_nvls_tree() {
     let call = "--nodes 2 --network rail --collective all_reduce --sizes 8GiB..8GiB --library nccl";
     let plan = of(&format!("plan --fabric ibm-vsi-h100.xml {call}"));
     for choice in [row(&plan), &row(&plan)["library_default"]] {
@@ -65,7 +65,7 @@ fn two_hosts_of_a_dump_use_the_tree_of_nvswitches() {
 }
 
 #[test]
-fn gpus_of_one_capability_get_one_interval() {
+fn gpus_of_one_compute_capability_get_one_interval() {
     let sizes = "--collective all_reduce --sizes 1KiB..1GiB:32 --library nccl";
     for file in ["h100-232.topo", "h20-vm-321.topo"] {
         let plan = of(&format!("plan --fabric {file} {sizes}"));
@@ -82,7 +82,7 @@ fn gpus_of_one_capability_get_one_interval() {
 }
 
 #[test]
-fn what_may_be_of_several_capabilities_is_not_priced() {
+fn ambiguous_compute_capabilities_are_rejected() {
     for (file, gpu) in [("a6000-pair.topo", "a6000"), ("a10g-8-phb.topo", "NVIDIA-A10G"), ("gb10.topo", "gb10")] {
         let call = "--collective all_reduce --bytes 1MiB";
         for command in ["plan", "simulate"] {
@@ -102,7 +102,7 @@ fn what_may_be_of_several_capabilities_is_not_priced() {
 }
 
 #[test]
-fn nics_are_read_or_their_lack_is_said() {
+fn nics_are_read_or_reported_missing() {
     let plan = of("plan --fabric dgx-spark-gb10.xml --nodes 2 --collective all_reduce --bytes 1GiB");
     let row = row(&plan);
     // Two ports of 200 Gb/s behind PCIe 5.0 x4 each, not eight of 400.
@@ -140,7 +140,7 @@ fn candidates_of_studies_name_the_gpu() {
     refused(folder.path(), "study s.toml", "--gpu-model");
     write("gpu = \"h101\"");
     refused(folder.path(), "study s.toml", "unknown GPU model `h101`");
-    // A10G states no TFLOP/s, A10 does.
+    // No TFLOP/s are published for A10G, but for A10.
     write("gpu = \"NVIDIA A10\"");
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!(run.code, 0, "{run:?}");
@@ -149,7 +149,7 @@ fn candidates_of_studies_name_the_gpu() {
 }
 
 #[test]
-fn specs_that_state_no_gpu_are_not_priced_by_another() {
+fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
     let folder = tempfile::tempdir().unwrap();
     let spec = |own: &str, lanes: &str| {
         format!(
@@ -174,7 +174,7 @@ fn specs_that_state_no_gpu_are_not_priced_by_another() {
         found["profile"].as_str().unwrap().to_owned()
     };
     assert_eq!(profile("--gpu-model h100"), "nccl-2.29-h100");
-    // Links tell the generation, as in a matrix.
+    // NVLink lanes determine the generation, as in a matrix.
     write("", "lanes = 18\n");
     assert!(profile("").contains("(for any of H100 SXM"), "{}", profile(""));
     write("model = \"H200 SXM\"\n", "");
@@ -184,7 +184,7 @@ fn specs_that_state_no_gpu_are_not_priced_by_another() {
 }
 
 #[test]
-fn simulations_on_amd_gpus_say_that_rccl_is_not_modelled() {
+fn simulations_on_amd_gpus_report_that_rccl_is_not_modelled() {
     let call = "--fabric mi300x --collective all_reduce --algorithm ring --protocol simple";
     for arguments in [
         format!("simulate {call} --bytes 1MiB"),
@@ -201,9 +201,9 @@ fn simulations_on_amd_gpus_say_that_rccl_is_not_modelled() {
     assert!(!run.stdout.contains("RCCL"), "{}", run.stdout);
 }
 
-/// Files that are right, and stay so: what `fabric show` has of each.
+/// Correct files with the expected output of `fabric show` for each.
 #[test]
-fn files_that_are_right_stay_so() {
+fn correct_files_are_read_without_changes() {
     for (file, parts) in [
         ("a6000-trimmed-merged-nic.xml", &["2 × RTX A6000", "NVL 56"][..]),
         ("vr200-mlopart.xml", &["2 GPUs · 1 NVSwitch", "NVL 1800"]),
@@ -225,10 +225,10 @@ fn files_that_are_right_stay_so() {
     assert!(capability("c4140-v100.topo").contains("taken for Volta"));
     assert!(capability("a100-4gpu-nv4-2nic.topo").contains("taken for Ampere"));
     let a100 = of("plan --fabric a100-4gpu-nv4-2nic.topo --collective all_reduce --bytes 1GiB");
-    // 230 GB/s as its owner measured, over a mesh where NCCL's search is not modelled.
+    // 230 GB/s as measured by its owner, over a mesh for which NCCL's search is not modelled.
     let measured = 1.5 * f64::from(1 << 30) / 230e9 * 1e6;
     assert!((number(row(&a100), "low_us")..number(row(&a100), "high_us")).contains(&measured), "{a100:#}");
-    // The choice depends on the AMD family (a plan of NCCL 2.30.5).
+    // The choice depends on the AMD CPU family (a plan of NCCL 2.30.5).
     let plan = of("plan --fabric h100nvl-amd-fam25.xml --nodes 2 --network rail --library nccl-2.30.5 \
                    --collective all_reduce --sizes 500000..1500000:1.2");
     let choices: Vec<&Value> =
@@ -237,7 +237,7 @@ fn files_that_are_right_stay_so() {
 }
 
 #[test]
-fn matrices_of_pastes_are_read_or_refused_by_the_word() {
+fn pasted_matrices_are_read_or_rejected_by_word() {
     let checked = |file: &str| {
         let run = run_in(&cases(), &format!("fabric check {file}"));
         assert_eq!(run.code, 0, "{file}: {run:?}");
@@ -260,7 +260,7 @@ fn matrices_of_pastes_are_read_or_refused_by_the_word() {
 }
 
 #[test]
-fn schedules_of_generators_are_verified() {
+fn generated_schedules_are_verified() {
     let schedules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules");
     for (file, said) in [
         ("msccl-allreduce-small-8n-ll.xml", "computes all_reduce of 8 ranks in 168 operations"),

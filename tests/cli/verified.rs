@@ -1,13 +1,13 @@
-//! A schedule is verified before it runs, is priced or is written.
+//! Schedules are verified before they are simulated, evaluated or written.
 
 use std::fs;
 
 use crate::run::{json, run_in};
 
-/// Its first operation writes to the wrong chunk.
+/// The first operation writes to the wrong chunk.
 const WRONG: &str = include_str!("transcripts/schedules.in/wrong.json");
 
-/// A folder with a wrong and a right schedule of two ranks.
+/// A folder with a wrong and a correct schedule of two ranks.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("wrong.json"), WRONG).unwrap();
@@ -18,13 +18,13 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_wrong_schedule_is_not_simulated() {
+fn wrong_schedules_are_not_simulated() {
     let folder = folder();
     let flags = "simulate --fabric hgx-h200 --gpus 2 --profile ideal --schedule wrong.json";
     for format in ["text", "json", "csv"] {
         let run = run_in(folder.path(), &format!("{flags} --format {format} -o out --trace trace.json"));
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
-        // Operation, rank, chunk, what was found and what was expected.
+        // Operation, rank, chunk, the value found and the value expected.
         for said in
             ["operation 0 (rank 0,", "output chunk 1 of rank 1", "found input chunk 0", "expected contributions"]
         {
@@ -38,7 +38,7 @@ fn a_wrong_schedule_is_not_simulated() {
 }
 
 #[test]
-fn json_says_whether_a_schedule_was_verified() {
+fn json_states_if_a_schedule_was_verified() {
     let folder = folder();
     let file = folder.path().join("right.json");
     let flags = format!("simulate --fabric hgx-h200 --gpus 2 --profile ideal --schedule {}", file.display());
@@ -52,14 +52,14 @@ fn json_says_whether_a_schedule_was_verified() {
 }
 
 #[test]
-fn gpus_run_no_wrong_schedule() {
+fn wrong_schedules_are_not_run_on_gpus() {
     let folder = folder();
     let run = run_in(folder.path(), "gpu run --fabric hgx-h200 --gpus 2 --schedule wrong.json");
     assert!(run.code == 1 && run.stderr.contains("the schedule is wrong: operation 0"), "{run:?}");
 }
 
 #[test]
-fn exports_say_that_they_were_not_verified() {
+fn exports_state_that_they_were_not_verified() {
     let folder = folder();
     let flags = "--fabric hgx-h200 --gpus 2 --collective all_gather --protocol symmetric --sizes 64KiB..64KiB";
     assert_eq!(run_in(folder.path(), &format!("plan {flags} --format json -o plan.json")).code, 0);

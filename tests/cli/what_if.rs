@@ -1,4 +1,5 @@
-//! Failures, slow links, late ranks and other traffic: the run goes on over what is left, and says what it cost.
+//! Failures, slow links, late ranks and background traffic: the run continues on the remaining resources, and its
+//! cost is reported.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value.pointer(key).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {key} in {value:#}"))
 }
 
-/// A run with a warning or two.
+/// JSON output of a run with a warning.
 fn warned(arguments: &str, warning: &str) -> Value {
     let run = run(&format!("{arguments} --format json"));
     assert!(run.code == 0 && run.stderr.contains(warning), "{arguments}: {}", run.stderr);
@@ -20,18 +21,18 @@ fn warned(arguments: &str, warning: &str) -> Value {
 }
 
 #[test]
-fn without_the_switch_traffic_takes_the_sockets() {
+fn without_the_switch_traffic_crosses_the_sockets() {
     let (whole, left) = (json(RING), json(&format!("{RING} --fail nvswitch0")));
     assert_eq!((&whole["binds"], &left["binds"]), (&"gpu0->nvswitch0".into(), &"cpu0->cpu1".into()));
     assert!(number(&left, "/time_us") > 5.0 * number(&whole, "/time_us"));
 }
 
 #[test]
-fn a_failed_gpu_drops_out() {
+fn failed_gpus_are_excluded() {
     let left = warned(&format!("{RING} --fail gpu3"), "7 of 8 GPUs are left");
     assert_eq!(left["ranks"], 7);
     assert!(!left["links"].to_string().contains("gpu3"));
-    // As if it had never been there.
+    // Equals a run without the GPU.
     let seven = json(&format!("{RING} --gpus 7"));
     assert_eq!(left["time_us"], seven["time_us"]);
     assert_eq!(warned(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs are left")["ranks"], 8);
@@ -42,7 +43,7 @@ fn a_failed_gpu_drops_out() {
 }
 
 #[test]
-fn where_no_way_is_left_both_ends_are_named() {
+fn missing_routes_are_reported_with_both_ends() {
     let cut = format!("{RING} --fail gpu3-nvswitch0 --fail gpu3-pcie_switch3");
     refused(
         Path::new("."),
@@ -62,11 +63,11 @@ fn where_no_way_is_left_both_ends_are_named() {
 }
 
 #[test]
-fn the_slow_link_binds_and_costs_bandwidth() {
+fn slow_links_are_the_bottleneck_and_cost_bandwidth() {
     let (whole, slow) = (json(RING), json(&format!("{RING} --slow nvswitch0->gpu6=0.5")));
     assert_eq!(slow["binds"], "nvswitch0->gpu6");
     assert!(number(&slow, "/time_us") > 1.5 * number(&whole, "/time_us"));
-    // (Messages that queue for the slow link hide the latency of the others.)
+    // Messages that queue for the slow link hide the latency of the others.
     let lost = |of: &Value| {
         ["bandwidth", "waiting", "latency"]
             .map(|of_what| number(of, &format!("/cost_us/{of_what}")))
@@ -78,11 +79,11 @@ fn the_slow_link_binds_and_costs_bandwidth() {
 }
 
 #[test]
-fn a_late_rank_binds_where_nothing_costs_more() {
+fn late_ranks_are_the_bottleneck_if_nothing_costs_more() {
     let late = json(&format!("{} --straggler gpu2=3us --straggler gpu5=500us", RING.replace("64MiB", "64KiB")));
     assert_eq!(late["binds"], "late start of gpu5");
     assert!(number(&late, "/cost_us/waiting") >= 500.0);
-    // A rank that is hardly late costs hardly anything.
+    // A small delay costs little.
     assert_eq!(json(&format!("{RING} --straggler gpu5=1us"))["binds"], "gpu0->nvswitch0");
     assert_eq!(json(&RING.replace("64MiB", "1KiB"))["binds"], "latency");
     assert_eq!(
@@ -92,7 +93,7 @@ fn a_late_rank_binds_where_nothing_costs_more() {
 }
 
 #[test]
-fn background_traffic_costs_waiting() {
+fn background_traffic_adds_waiting_time() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("other.csv"), "src,dst,bytes,start_us\ngpu0,gpu4,450000000,0\n").unwrap();
     let run = run_in(folder.path(), &format!("{RING} --background other.csv --format json"));

@@ -1,1 +1,1 @@
-//! tests
+//! Integration tests across crates; see the folder `tests`.

@@ -1,7 +1,7 @@
-//! The page on algorithms is what the code says.
+//! docs/algorithms.md equals the page generated from the code.
 
 #[test]
-fn the_page_is_what_the_code_says() {
+fn algorithms_page_matches_the_code() {
     let written = include_str!("../../docs/algorithms.md");
     let printed = fabricast_reports::algorithms::markdown();
     for (number, (written, printed)) in (1..).zip(written.lines().zip(printed.lines())) {

@@ -1,4 +1,4 @@
-//! Barriers: nobody leaves before the last has come, whoever is late, and a barrier takes as many steps as it has.
+//! Barriers: no rank leaves before the last one has arrived, and a barrier takes one latency per step.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::Bounds;
@@ -22,9 +22,9 @@ fn shape(ranks: u32, ranks_per_node: u32, protocol: Protocol) -> Shape {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
-    /// Every rank's last operation ends after the last rank has come, on whatever fabric, whatever software costs.
+    /// Every rank's last operation ends after the last rank has arrived, on any fabric and with any software costs.
     #[test]
-    fn nobody_leaves_before_the_last_has_come(
+    fn no_rank_leaves_a_barrier_before_the_last_arrives(
         scene in scenes(24),
         algorithm in select(ALGORITHMS.to_vec()),
         protocol in select(vec![Protocol::Ll, Protocol::Simple, Protocol::Symmetric]),
@@ -51,9 +51,9 @@ proptest! {
     }
 }
 
-/// On equal links without software cost, a step is a latency.
+/// On equal links without software costs, a step takes one latency.
 #[test]
-fn a_step_takes_a_latency() {
+fn barrier_steps_take_one_latency() {
     for (ranks, dissemination, tree) in [(2, 1, 2), (3, 2, 2), (8, 3, 6), (12, 4, 6), (16, 4, 8)] {
         let world = World::ideal(switch(ranks, Bandwidth::from_gbps(50.0), Picos::from_ns(250.0)));
         let time = |algorithm| {
@@ -68,9 +68,9 @@ fn a_step_takes_a_latency() {
 }
 
 #[test]
-fn a_barrier_that_leaves_somebody_out_is_refused() {
+fn barriers_that_omit_a_rank_are_rejected() {
     let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape(4, 0, Protocol::Ll)).unwrap()).unwrap();
-    // The parent of rank 3 no longer waits for it.
+    // Rank 3's parent no longer waits for it.
     let text = fabricast_sim::schedule::json::to_json(&schedule);
     let changed = text.replace("[[3,1,0,0]]", "[]");
     assert_ne!(text, changed);
@@ -81,7 +81,7 @@ fn a_barrier_that_leaves_somebody_out_is_refused() {
 }
 
 #[test]
-fn a_barrier_has_no_bytes() {
+fn barriers_move_no_bytes() {
     let mut shape = shape(4, 0, Protocol::Ll);
     shape.call.bytes = Bytes(8);
     let why = generator(Algorithm::Dissemination, &shape).err().map(|why| why.to_string());

@@ -1,5 +1,5 @@
-//! What thread blocks cost, in closed form: rings, chains and trees on a switch under drawn costs of a protocol, and what
-//! launching adds. The formulas are those of the header of `sim/src/profile/protocol.rs`, written again.
+//! Closed forms of thread block costs: rings, chains and trees on a switch with random protocol costs, and launch
+//! costs. The formulas are those of the header of `sim/src/profile/protocol.rs`, implemented independently.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -14,7 +14,7 @@ use crate::generators::Case;
 use crate::worlds::{World, plants, switch};
 
 const LINK: (u64, u64) = (450_000_000_000, 350_000);
-/// Part of the link that is reached.
+/// Link efficiency of the test profile.
 const REACHED: f64 = 0.8;
 
 fn nanos(most: u64) -> impl Strategy<Value = Picos> {
@@ -55,14 +55,14 @@ fn costs() -> impl Strategy<Value = ProtocolCosts> {
             wire_efficiency,
             lane: LaneSpeed::Passes(passes),
             split,
-            // (A chunk does not go in pieces as large.)
+            // A chunk is not divided into pieces this large.
             stream: once.6.then_some(Bytes(1 << 40)),
             ..ProtocolCosts::FREE
         },
     )
 }
 
-/// Ranks on a switch that run a collective on blocks of so many threads.
+/// Ranks on a switch that run a collective on blocks of `threads` threads.
 #[derive(Clone, Debug)]
 struct Setup {
     costs: ProtocolCosts,
@@ -81,11 +81,11 @@ fn setups() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// One message in the words of the formulas, picoseconds.
+/// Costs of one message as used by the formulas, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     software: f64,
-    /// On the wire, or in its block.
+    /// Time on the wire or in the block.
     transfer: f64,
     spacing: f64,
 }
@@ -95,37 +95,37 @@ impl Hop {
         self.software + 2.0 * LINK.1 as f64 + self.transfer
     }
 
-    /// The most that a message after another adds.
+    /// Largest time that a further message adds.
     fn pace(self) -> f64 {
         self.software.max(self.transfer).max(self.spacing)
     }
 
-    /// With more before its first byte.
+    /// The message with additional time before its first byte.
     fn after(self, more: f64) -> Self {
         Self { software: self.software + more, ..self }
     }
 }
 
-/// What a message does.
+/// Operation kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Reduce,
     Copy,
 }
 
-/// Whether its rank keeps what it sends.
+/// True if the rank keeps a copy of what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     No,
     Yes,
 }
 
-/// Where its bytes come from.
+/// Origin of the message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    /// The rank has them.
+    /// Already present on the rank.
     Here,
-    /// They just arrived on the same channel.
+    /// Received just before on the same channel.
     Before,
 }
 
@@ -137,13 +137,13 @@ impl Setup {
         }
     }
 
-    /// Of so many, those after the first: whole ones where every line has its flags.
+    /// Number of passes after the first; rounded up to whole passes if every line has its own flags.
     fn more_passes(&self, passes: f64) -> f64 {
         let counted = if self.costs.stream.is_some() { passes.ceil() } else { passes };
         (counted - 1.0).max(0.0)
     }
 
-    /// A message of `chunk` bytes from a block of `threads`, whose link is shared by so many.
+    /// Cost of a message of `chunk` bytes from a block of `threads` threads, on a link shared by `sharers`.
     fn hop(&self, chunk: f64, threads: u16, sharers: f64, (from, deed, kept): (From, Deed, Kept)) -> Hop {
         let (costs, passes) = (&self.costs, self.passes());
         let warps = f64::from(threads.div_ceil(32));
@@ -164,7 +164,7 @@ impl Setup {
         }
     }
 
-    /// What a block spends on taking what it is the last to receive.
+    /// Time that a block needs to take its last received message.
     fn taking(&self, chunk: f64) -> f64 {
         let passes = self.passes();
         let pass = passes.take.0 as f64 + f64::from(self.threads.div_ceil(32)) * passes.per_warp.0 as f64;
@@ -172,14 +172,15 @@ impl Setup {
         passes.first_take.0 as f64 + self.more_passes((chunk - 1e-9).ceil() / quantum) * pass
     }
 
-    /// What a busy block still has to do: a warp's time among all of them, less for chunks that are mostly empty.
+    /// Remaining work of a busy block: a warp's time divided among all warps, less for chunks that are mostly empty.
     fn reload(&self, chunk: f64) -> f64 {
         let full = (self.costs.reload.0 as f64 / f64::from(self.threads.div_ceil(32))).floor();
         full * ((chunk - 1e-9).ceil() / 16.0).min(1.0)
     }
 
-    /// A message of `chunk` bytes to a peer, one of `turns`, by half of a block whose other half takes what `partners` send. What has
-    /// flags in every line is taken as it comes; the first and the last of other messages are moved alone, in half of the time.
+    /// Cost of one of `turns` messages of `chunk` bytes to a peer, sent by half of a block whose other half takes
+    /// what `partners` send. Messages with flags in every line are taken as they arrive; of other messages the first
+    /// and the last are moved alone, in half the time.
     fn exchange(&self, chunk: f64, turns: f64, partners: f64) -> Hop {
         let passes = self.passes();
         let half = f64::from((self.threads / 2).max(1));
@@ -213,7 +214,7 @@ impl Setup {
         Shape { threads: Some(self.threads), ..Shape::new(call, Protocol::Simple) }
     }
 
-    /// Simulated picoseconds, launch apart.
+    /// Simulated time in picoseconds, without launch costs.
     fn time(&self, algorithm: Algorithm, shape: Shape) -> f64 {
         let mut world = World::ideal(switch(self.ranks, Bandwidth(LINK.0), Picos(LINK.1)));
         world.profile.protocols = [self.costs; 5];
@@ -223,8 +224,8 @@ impl Setup {
     }
 }
 
-/// A picosecond for each of a step's few roundings, efficiencies in millionths; and of a block's time, which is counted in
-/// parts of the bytes on the wire, ten picoseconds for each [`WHOLE`] of these.
+/// Compares with tolerance: a picosecond per rounding of a step, efficiencies in millionths, and for a block's time,
+/// which is counted in parts of the bytes on the wire, ten picoseconds per [`WHOLE`] of these.
 fn are_close(setup: &Setup, found: f64, exact: f64, (steps, chunk): (f64, f64)) -> Result<(), TestCaseError> {
     let parts = chunk / setup.costs.wire_efficiency / WHOLE as f64 * 10.0;
     prop_assert!((found - exact).abs() <= (8.0 + parts) * (steps + 1.0) + 3e-6 * exact, "{found} against {exact}");
@@ -234,10 +235,10 @@ fn are_close(setup: &Setup, found: f64, exact: f64, (steps, chunk): (f64, f64)) 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A ring's loop: start-up, what the block takes before it sends, and 2(n−1) steps of software, path, and the longer
-    /// of wire and block.
+    /// A ring: start-up, the time to take before sending, and 2(n−1) steps of software, path, and the longer of wire
+    /// and block.
     #[test]
-    fn loops_of_rings(setup in setups()) {
+    fn ring_loops_match_closed_form(setup in setups()) {
         let n = f64::from(setup.ranks);
         let chunk = setup.bytes as f64 / n;
         let hop = |from, deed, kept| setup.hop(chunk, setup.threads, 1.0, (from, deed, kept)).whole();
@@ -250,9 +251,10 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Ring, setup.shape(Collective::AllReduce)), exact, (2.0 * n, chunk))?;
     }
 
-    /// A chain of k chunks: the first pays every hop, each more the slowest hop's transfer, software or spacing.
+    /// A chain of k chunks: the first pays every hop, each further one the slowest hop's transfer, software or
+    /// spacing.
     #[test]
-    fn chunks_in_turn_along_chains(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
+    fn pipelined_chains_match_closed_form(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
         let chunk = setup.bytes.div_ceil(k);
         let setup = Setup { bytes: chunk * k, ..setup };
         let (collective, deed, kept) = match reduces {
@@ -269,10 +271,10 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Ring, shape), exact, (steps, chunk as f64))?;
     }
 
-    /// One chunk on each of two channels up a chain and down again, both over the same links: the threads that reduce, and
-    /// then those that copy.
+    /// One chunk on each of two channels up a chain and down again, over the same links: first the threads that
+    /// reduce, then those that copy.
     #[test]
-    fn trees_on_split_blocks(setup in setups()) {
+    fn split_block_trees_match_closed_form(setup in setups()) {
         let warps = setup.threads.div_ceil(32).max(2);
         let reducing = ((f64::from(warps) * setup.costs.split) as u16).clamp(1, warps - 1);
         let chunk = setup.bytes as f64 / 2.0;
@@ -287,9 +289,9 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
     }
 
-    /// Messages that follow each other from every rank to the next, whose block sends and takes at once.
+    /// Consecutive messages from every rank to the next; each block sends and takes concurrently.
     #[test]
-    fn messages_between_pairs(setup in setups(), k in 1u64..20) {
+    fn pairwise_messages_match_closed_form(setup in setups(), k in 1u64..20) {
         let chunk = setup.bytes.div_ceil(k);
         let setup = Setup { bytes: chunk * k, ..setup };
         let shape = Shape { chunk: Some(Bytes(chunk)), ..setup.shape(Collective::SendRecv) };
@@ -298,9 +300,10 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * k as f64, chunk as f64))?;
     }
 
-    /// With each peer more for which a rank has a block a call begins later; where ranks have one peer, or pass data on, it does not.
+    /// Every further peer for which a rank has a block delays the start of a call; ranks with one peer, or that
+    /// forward data, have no such delay.
     #[test]
-    fn peers_at_once(setup in setups(), channels in 1u16..9, each in nanos(2000)) {
+    fn startup_grows_with_concurrent_peers(setup in setups(), channels in 1u16..9, each in nanos(2000)) {
         let of_ranks = setup.ranks - 1;
         for (collective, algorithm, peers) in [
             (Collective::AllToAll, Algorithm::Direct, of_ranks.min(channels.into())),
@@ -316,9 +319,9 @@ proptest! {
         }
     }
 
-    /// A message to each other rank at once, by one block that takes as many.
+    /// Concurrent messages to all other ranks, sent by one block that takes as many.
     #[test]
-    fn messages_to_all_at_once(setup in setups()) {
+    fn concurrent_messages_to_all_match_closed_form(setup in setups()) {
         let block = setup.bytes.div_ceil(u64::from(setup.ranks));
         let setup = Setup { bytes: block * u64::from(setup.ranks), ..setup };
         let peers = f64::from(setup.ranks - 1);
@@ -327,10 +330,10 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * peers, block as f64))?;
     }
 
-    /// A ring takes as long in place as out of place, in one loop or several: its blocks do the same, but that a rank's own
-    /// part of an all_gather stays where it is.
+    /// In-place and out-of-place rings take the same time, in one loop or several: their blocks do the same work,
+    /// except that a rank's own part of an all_gather stays in place.
     #[test]
-    fn rings_in_place_take_as_long(setup in setups(), loops in 1u64..9, which in 0usize..3) {
+    fn in_place_rings_take_the_same_time(setup in setups(), loops in 1u64..9, which in 0usize..3) {
         let collective = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][which];
         let mut setup = setup;
         if let (Collective::AllGather, LaneSpeed::Passes(passes)) = (collective, &mut setup.costs.lane) {
@@ -345,9 +348,9 @@ proptest! {
         prop_assert_eq!(time(BufferUse::InPlace), time(BufferUse::OutOfPlace));
     }
 
-    /// With the shipped profile more bytes never take less time, at the same channels, threads and number of loops; where
-    /// messages of several ranks share PCIe, NICs or proxies, which of them is first changes with their size, and it is
-    /// hardly less (the anomalies of Graham, *Bounds on multiprocessing timing anomalies*, 1969; up to 3.1 % was seen).
+    /// With the shipped profile, time does not decrease with bytes, for the same channels, threads and loops. If
+    /// several ranks share PCIe, NICs or proxies, their order depends on the message size, and the time may decrease
+    /// slightly, by up to 3.1 % (anomalies of Graham, *Bounds on multiprocessing timing anomalies*, 1969).
     #[test]
     fn time_grows_with_bytes_under_the_shipped_profile(
         plant in plants(12),
@@ -371,13 +374,13 @@ proptest! {
             let shape = Shape { channels, threads: Some(32 * warps), ..Shape::new(call, protocol) };
             world.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).ok().map(|timeline| timeline.time.0)
         };
-        // A block's time is counted in parts of the bytes on the wire: at a terabyte a second, to one in 32,256.
+        // A block's time is counted in parts of the bytes on the wire: at 1 TB/s with an error of up to 1/32,256.
         let shares_ways = world.fabric.hosts().len() > 1 || format!("{plant:?}").contains("pcie");
-        // Of messages in slices that are just above one pass, more of a step hides behind the block's work than a link
-        // that channels share takes for the bytes: a flaw of the model, of a few per cent.
+        // For sliced messages just above one pass, more of a step is hidden behind the block's work than a link
+        // shared by channels needs for the bytes: a flaw of the model, of a few per cent.
         let share = if shares_ways || protocol == Protocol::Simple { 10 } else { 32_256 };
         if let (Some(less), Some(more)) = (time(bytes), time(bytes + more)) {
-            // (And a picosecond here and there.)
+            // The remaining tolerance covers roundings of a picosecond.
             prop_assert!(less <= more + more / share + 1000, "{less} {more}");
         }
     }
@@ -396,7 +399,7 @@ fn host_works() -> impl Strategy<Value = HostWork> {
     (1u32..9, 0u32..9, flows).prop_map(|(gpus, peers, flow)| HostWork { gpus, peers, flow })
 }
 
-/// What is added to a call, and what it takes at least.
+/// Cost that a launch adds to a call, and the minimum time of the call.
 fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
     let (gpus, peers) = (u64::from(work.gpus), u64::from(work.peers));
     let floor = costs.floor.0 + gpus * costs.floor_per_gpu.0 + peers * costs.floor_per_peer.0;
@@ -407,8 +410,8 @@ fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// A call takes the longer of device and floor, and at most a quarter of the jitter more; nothing more where the two
-    /// lie further apart than it. Time grows with the device's, and by no more than that.
+    /// A call takes the longer of device time and floor, plus at most a quarter of the jitter; nothing is added if
+    /// the two differ by more than the jitter. The time grows with the device time, by at most its increase.
     #[test]
     fn launching_adds_the_floor_and_at_most_a_quarter_of_the_jitter(
         costs in launches(),
@@ -424,13 +427,13 @@ proptest! {
             prop_assert_eq!(time(device), least);
         }
         let more = time(device + longer);
-        // Of a quadratic in whole picoseconds one may be cut off.
+        // The quadratic in whole picoseconds may be truncated by one.
         prop_assert!(time(device) <= more && more <= time(device) + longer + 1, "{} then {more}", time(device));
     }
 
-    /// Where device and floor meet, a quarter of the jitter is added in full.
+    /// If device time and floor are equal, a quarter of the jitter is added in full.
     #[test]
-    fn jitter_is_felt_most_where_device_and_floor_meet(costs in launches(), work in host_works()) {
+    fn jitter_is_largest_where_device_time_equals_the_floor(costs in launches(), work in host_works()) {
         let (added, floor) = added_and_floor(costs, work);
         prop_assume!(floor >= added);
         let found = costs.apply(Picos(floor - added), work);

@@ -1,10 +1,10 @@
-//! Times in closed form: under `ideal`, on equal links, every algorithm takes what its facts and formulas say, to one
-//! picosecond a transfer.
+//! Closed forms of completion times: under the `ideal` profile on equal links, every algorithm takes the time given
+//! by its facts and formulas, within one picosecond per transfer.
 //!
-//! L is the latency of a path (two links), B the bandwidth of a link, n the ranks. The engine rounds the end of each
-//! transfer up to a picosecond, and a shared rate down by less than 10⁻³ B/s; nothing else. Messages of a channel to one
-//! peer go one after the other: where a step has several of them, each is rounded up. A connection carries no block twice, so that
-//! no more transfers than steps and blocks of a rank follow each other.
+//! L is the latency of a path (two links), B the bandwidth of a link, n the number of ranks. The engine rounds the
+//! end of each transfer up to a picosecond and a shared rate down by less than 10⁻³ B/s. Messages of a channel to one
+//! peer are serialized, so each of several messages in a step is rounded up. A connection carries no block twice, so
+//! the number of serialized transfers is at most that of the steps and the blocks of a rank.
 
 use fabricast_planner::algorithm::facts::{Count, Time, facts};
 use fabricast_planner::algorithm::{Algorithm, Shape};
@@ -17,7 +17,7 @@ use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
 use crate::worlds::{World, switch};
 
-/// Equal links, and a call.
+/// Equal links and a call.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     ranks: u32,
@@ -47,7 +47,7 @@ impl Setup {
         2.0 * self.link_latency.0 as f64
     }
 
-    /// All bytes over one link, in picoseconds.
+    /// Time of all bytes over one link, in picoseconds.
     fn whole(&self) -> f64 {
         self.bytes as f64 * 1e12 / self.bandwidth.0 as f64
     }
@@ -70,8 +70,8 @@ fn setups() -> impl Strategy<Value = Setup> {
     )
 }
 
-/// `found` is `exact` rounded up by at most a picosecond for each of `steps` steps, with rates rounded down to 10⁻³ B/s
-/// among `sharers` flows.
+/// Asserts that `found` is `exact` rounded up by at most a picosecond for each of `steps` steps, with rates rounded
+/// down to 10⁻³ B/s among `sharers` flows.
 fn is_rounded_up(
     found: Picos,
     exact: f64,
@@ -80,7 +80,7 @@ fn is_rounded_up(
     bandwidth: Bandwidth,
 ) -> Result<(), TestCaseError> {
     let slower = exact * f64::from(sharers) * 1e-3 / bandwidth.0 as f64;
-    // What floating point leaves of the exact value, and what is cut off a chunk below 10⁻¹⁵ bytes.
+    // Floating-point error of the exact value, and the truncation of chunks below 10⁻¹⁵ bytes.
     let slack = 1e-3 + exact * 1e-14;
     let excess = found.0 as f64 - exact;
     prop_assert!(
@@ -93,16 +93,16 @@ fn is_rounded_up(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Every algorithm whose time the facts tell, on any number of ranks, in any place, with any root and any number of
-    /// channels, which share the links: a latency for each step, and the bytes that they say.
+    /// Every algorithm with a closed form, on any number of ranks, in or out of place, with any root and number of
+    /// channels that share the links: one latency per step, and the stated bytes.
     #[test]
-    fn times_are_those_of_the_facts(setup in setups(), root in any::<prop::sample::Index>()) {
+    fn flat_times_match_the_facts(setup in setups(), root in any::<prop::sample::Index>()) {
         for facts in facts().filter(|facts| facts.holds_for(setup.ranks)) {
             let Time::Flat(bytes) = facts.time else { continue };
             let channels = match facts.algorithm {
-                // Lanes over different sides get out of step, and chunks of a reduce that is scattered follow one another.
+                // Channels over different sides lose step, and chunks of a scattered reduce are serialized.
                 Algorithm::GridRing | Algorithm::ReduceThenScatter => 1,
-                // Each of the two trees has a channel: on one the second follows the first.
+                // The two trees have one channel each; on a single channel the second would follow the first.
                 Algorithm::Tree => 2,
                 _ => setup.channels,
             };
@@ -113,16 +113,16 @@ proptest! {
             let exact = steps * setup.latency() + (bytes.of)(count) * setup.whole();
             let time = setup.time(&setup.case(facts.algorithm, facts.collective, root));
             let sharers = setup.ranks * u32::from(setup.channels);
-            // (Of a buffer, as many blocks as ranks.)
+            // A buffer has as many blocks as ranks.
             let transfers = steps as u32 + ((facts.sent.of)(count).max(1.0) * f64::from(setup.ranks)).ceil() as u32;
             let checked = is_rounded_up(time, exact, transfers, sharers, setup.bandwidth);
             prop_assert!(checked.is_ok(), "{} {}: {:?}", facts.algorithm, facts.collective, checked);
         }
     }
 
-    /// PAT of 2ᵏ ranks with messages of at most 2ᵃ blocks: a + 2ᵏ⁻ᵃ − 1 steps, and the bytes of any other.
+    /// PAT on 2ᵏ ranks with messages of at most 2ᵃ blocks: a + 2ᵏ⁻ᵃ − 1 steps, and the minimum number of bytes.
     #[test]
-    fn pats_with_small_messages(setup in setups(), k in 1u32..=5, a in 0u32..5) {
+    fn pat_with_small_messages_matches_closed_form(setup in setups(), k in 1u32..=5, a in 0u32..5) {
         let (ranks, together) = (1u32 << k, 1u64 << a.min(k - 1));
         let block = setup.bytes / u64::from(setup.channels) / u64::from(ranks) + 1;
         let bytes = block * u64::from(setup.channels) * u64::from(ranks);
@@ -137,9 +137,9 @@ proptest! {
         }
     }
 
-    /// A grid of equal sides, with as many channels as there are dimensions and directions, all in step: Σ(aᵢ−1) steps.
+    /// A grid of equal sides with one channel per dimension and direction, all in step: Σ(aᵢ−1) steps.
     #[test]
-    fn grids_of_equal_sides(setup in setups(), side in 2u32..=4, dimensions in 1u32..=3) {
+    fn square_grids_match_closed_form(setup in setups(), side in 2u32..=4, dimensions in 1u32..=3) {
         let ranks = side.pow(dimensions);
         let channels = 2 * dimensions as u16;
         let setup = Setup { ranks, channels, ..setup };
@@ -157,9 +157,9 @@ proptest! {
         }
     }
 
-    /// Chains of k equal chunks of c bytes: (n−1)(L + c/B) for the first, and c/B for each more.
+    /// Chains of k equal chunks of c bytes: (n−1)(L + c/B) for the first chunk, and c/B for each further one.
     #[test]
-    fn chains(setup in setups(), k in 1u32..9, root in any::<prop::sample::Index>()) {
+    fn pipelined_chains_match_closed_form(setup in setups(), k in 1u32..9, root in any::<prop::sample::Index>()) {
         let chunk = setup.bytes / u64::from(k) / u64::from(setup.channels) + 1;
         let setup = Setup { bytes: chunk * u64::from(k) * u64::from(setup.channels), ..setup };
         let steps = setup.ranks - 2 + k;
@@ -172,10 +172,10 @@ proptest! {
         }
     }
 
-    /// A tree of radix 4 of 4ᵐ ranks: a rank of height k has 3k children, which share its port. So has that of an all_reduce that
-    /// is broadcast over it, after a reduce of 2m steps.
+    /// A tree of radix 4 on 4ᵐ ranks: a rank of height k has 3k children, which share its port. The same holds for an
+    /// all_reduce whose result is broadcast over the tree, after a reduce of 2m steps.
     #[test]
-    fn trees_of_radix_4(setup in setups(), m in 1u32..=2, root in any::<prop::sample::Index>()) {
+    fn radix_4_trees_match_closed_form(setup in setups(), m in 1u32..=2, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: 1 << (2 * m), ..setup };
         let loads = f64::from(3 * m * (m + 1) / 2);
         let sharers = 3 * m * u32::from(setup.channels);
@@ -187,10 +187,10 @@ proptest! {
         is_rounded_up(time, exact, 3 * m, sharers, setup.bandwidth)?;
     }
 
-    /// Full binary trees of 2ᵏ − 1 ranks, however their ranks are numbered; that in order takes a step more where the last rank is
-    /// not the root, and the split one a step more for half of the bytes.
+    /// Full binary trees of 2ᵏ − 1 ranks, for any numbering of the ranks. The in-order tree needs an additional step
+    /// if the last rank is not the root, the split tree an additional step for half of the bytes.
     #[test]
-    fn full_binary_trees(setup in setups(), k in 2u32..=4, root in any::<prop::sample::Index>()) {
+    fn full_binary_trees_match_closed_form(setup in setups(), k in 2u32..=4, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: (1 << k) - 1, ..setup };
         let root = root.index(setup.ranks as usize) as u32;
         let level = setup.latency() + 2.0 * setup.whole();
@@ -210,7 +210,7 @@ proptest! {
 
     /// A reduce over four chains of l ranks each: l·L + (l + 3)·bytes/B.
     #[test]
-    fn chains_of_equal_length(setup in setups(), l in 1u32..=4, root in any::<prop::sample::Index>()) {
+    fn reduce_over_equal_chains_matches_closed_form(setup in setups(), l in 1u32..=4, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: 4 * l + 1, ..setup };
         let root = root.index(setup.ranks as usize) as u32;
         let time = setup.time(&setup.case(Algorithm::Chains, Collective::Reduce, root));
@@ -218,9 +218,9 @@ proptest! {
         is_rounded_up(time, exact, l, 4 * u32::from(setup.channels), setup.bandwidth)?;
     }
 
-    /// A gather with handshakes: for each rank but the root a signal there and its block back.
+    /// A gather with handshakes: for each rank but the root, a signal to it and its block back.
     #[test]
-    fn handshakes(setup in setups(), root in any::<prop::sample::Index>()) {
+    fn gather_with_handshakes_matches_closed_form(setup in setups(), root in any::<prop::sample::Index>()) {
         let root = root.index(setup.ranks as usize) as u32;
         let time = setup.time(&setup.case(Algorithm::LinearSync, Collective::Gather, root));
         let n = f64::from(setup.ranks);
@@ -228,8 +228,8 @@ proptest! {
         is_rounded_up(time, exact, 2 * setup.ranks, u32::from(setup.channels), setup.bandwidth)?;
     }
 
-    /// In one host both trees are the same chain. On channels of their own they share its links: 2(n−1)(L + bytes/B). On one
-    /// channel the second follows the first: 2(n−1)(L + bytes/2B) for that, and bytes/2B more.
+    /// Within a host both trees are the same chain. On separate channels they share its links: 2(n−1)(L + bytes/B).
+    /// On one channel the second follows the first: 2(n−1)(L + bytes/2B), plus bytes/2B.
     #[test]
     fn trees_in_a_host_are_chains(setup in setups()) {
         let setup = Setup { channels: setup.channels.min(2), ..setup };
@@ -242,11 +242,12 @@ proptest! {
         is_rounded_up(time, exact, steps + 1, 2, setup.bandwidth)?;
     }
 
-    /// A double binary tree of 2ᵏ hosts of one rank. Host 0 has one child, of height k−1, whose subtrees are complete;
-    /// each tree carries half of the bytes. A rank is a leaf in one tree, and its two children's halves share its port
-    /// in the other: k−1 levels of L + bytes/B, and L + bytes/(2B) between host 0 and its child; up and down.
+    /// A double binary tree over 2ᵏ hosts of one rank. Host 0 has one child, of height k−1, whose subtrees are
+    /// complete; each tree carries half of the bytes. A rank is a leaf in one tree, and the halves of its two
+    /// children share its port in the other: k−1 levels of L + bytes/B, and L + bytes/(2B) between host 0 and its
+    /// child; up and down.
     #[test]
-    fn double_binary_trees(setup in setups(), k in 1u32..=5) {
+    fn double_binary_trees_match_closed_form(setup in setups(), k in 1u32..=5) {
         let setup = Setup { ranks: 1 << k, channels: [1, 2, 4][usize::from(setup.channels % 3)], ..setup };
         let mut case = setup.case(Algorithm::Tree, Collective::AllReduce, 0);
         case.shape.ranks_per_node = 1;
@@ -259,10 +260,11 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// h hosts of g ranks, a rail a rank of L' and B': 2(L + (g−1)/g·bytes/B) within the hosts, and
-    /// 2(h−1)(L' + bytes/(g·h·B')) between them for all_reduce; other collectives likewise.
+    /// Hierarchical algorithms on h hosts of g ranks, one rail per rank with latency L' and bandwidth B'. All_reduce
+    /// takes 2(L + (g−1)/g·bytes/B) within the hosts and 2(h−1)(L' + bytes/(g·h·B')) between them; other collectives
+    /// likewise.
     #[test]
-    fn hierarchies_on_rails(
+    fn hierarchical_algorithms_on_rails_match_closed_form(
         setup in setups(),
         hosts in 2u32..=4,
         per_host in 1u32..=8,
@@ -271,7 +273,7 @@ proptest! {
     ) {
         let setup = Setup { ranks: hosts * per_host, ..setup };
         let network = format!("rail,nics_per_node={per_host},nic={nic_gbps}GB/s,nic_latency=1us,switch_latency=200ns");
-        // NICs hang on the GPUs where a host has nothing else.
+        // NICs are attached to the GPUs if a host has nothing else.
         let host = switch(per_host, setup.bandwidth, setup.link_latency);
         let fabric = cluster::build(&host, hosts, Some(&network.parse().unwrap())).unwrap();
         let world = World::ideal(fabric);
@@ -298,15 +300,15 @@ proptest! {
         for collective in [Collective::Broadcast, Collective::Reduce] {
             is_exact(run(collective, root), 2.0 * within((g - 1.0) / g) + (h - 1.0) * over_rail(1.0 / g))?;
         }
-        // Block by block, the hosts keep up with the rails where these are no faster.
+        // Block by block, the hosts keep up with the rails if the rails are not faster.
         let (step, share) = (over_rail(1.0 / n), within((g - 1.0) / n));
         if share + f64::from(sharers) <= step {
             is_exact(run(Collective::AllGather, 0), (h - 1.0) * step + share)?;
-            // Of the first two blocks that a rank gives a mate, the second follows right behind the first.
+            // Of the first two blocks that a rank sends to a local peer, the second follows the first immediately.
             let hidden = if per_host == 1 || hosts == 2 { 0.0 } else { setup.latency() };
             is_exact(run(Collective::ReduceScatter, 0), (h - 1.0) * step + 2.0 * share - hidden)?;
         }
-        // Own blocks are on their way while those of the mates are gathered.
+        // A rank's own blocks are sent while those of the local peers are gathered.
         let across = over_rail((h - 1.0) / h);
         let found = run(Collective::AllToAll, 0).0 as f64;
         prop_assert!(found >= across - 1.0, "{found} is less than {across}");

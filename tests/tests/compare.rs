@@ -1,4 +1,4 @@
-//! Comparisons whose answer is known: what was measured is a prediction under a profile in which one figure differs.
+//! Comparisons with a known result: the measurement is a prediction under a profile in which one parameter differs.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
 }
 
-/// All_reduce over a ring on 8 GPUs, forced to a protocol, of sizes between two powers of two. In `simple` links bind, in
-/// the others channels.
+/// A forced ring all_reduce on 8 GPUs with sizes between two powers of two. In `simple` the links are the bottleneck,
+/// in the other protocols the channels.
 fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     let channels = if protocol == Protocol::Simple { 32 } else { 8 };
     let request = FabricRequest::of("hgx-h200");
@@ -67,7 +67,7 @@ fn compared(measurements: &[Measurement], profile: &Profile, choice: &dyn Librar
     .unwrap()
 }
 
-/// The measurement with the times that a profile predicts.
+/// Returns the measurement with the times that a profile predicts.
 fn measured_under(profile: &Profile, measurement: &Measurement) -> Measurement {
     let predicted = compared(std::slice::from_ref(measurement), profile, &PlansPick);
     let rows = predicted.rows.iter().map(|row| Row::of(row.bytes, row.predicted, row.line)).collect();
@@ -75,7 +75,7 @@ fn measured_under(profile: &Profile, measurement: &Measurement) -> Measurement {
 }
 
 #[test]
-fn what_is_as_predicted_is_expected() {
+fn times_as_predicted_are_expected() {
     let measured = measured_under(&profile(), &measurement(Protocol::Ll, 10..24));
     let comparison = compared(&[measured], &profile(), &PlansPick);
     assert_eq!(comparison.rows.len(), 14);
@@ -86,7 +86,7 @@ fn what_is_as_predicted_is_expected() {
 }
 
 #[test]
-fn the_figure_that_differs_is_found() {
+fn explanation_finds_the_changed_parameter() {
     for (knob, factor, protocol, sizes) in [
         (Knob::Links(LinkKind::Nvlink), 0.7, Protocol::Simple, 26..30),
         (Knob::Pass(Protocol::Ll, profile::Role::Forward), 1.6, Protocol::Ll, 22..26),
@@ -99,14 +99,15 @@ fn the_figure_that_differs_is_found() {
         let measured = measured_under(&differs, &measurement(protocol, sizes));
         let comparison = compared(&[measured], &profile(), &PlansPick);
         let found = comparison.groups[0].explanation.clone().unwrap_or_else(|| panic!("{knob}: {comparison:#?}"));
-        // Another figure may need less to say the same; the one that differs needs no more than it does.
+        // Another parameter may explain the difference with a smaller factor; the one that differs needs no larger
+        // factor.
         assert!(found.factor.ln().abs() <= f64::ln(factor).abs() * 1.02, "{knob} × {factor}: {found:?}");
         assert!(found.after.abs() < 0.01 && found.before.abs() > 0.05, "{knob} × {factor}: {found:?}");
         if found.knob == knob {
             assert!((found.factor / factor - 1.0).abs() < 0.03, "{knob} × {factor}: {found:?}");
         }
     }
-    // Where nothing else can say it, it is named.
+    // If no other parameter can explain the difference, the changed one is reported.
     let found = |knob: Knob, factor, protocol, sizes| {
         let measured = measured_under(&knob.turned(&profile(), factor), &measurement(protocol, sizes));
         compared(&[measured], &profile(), &PlansPick).groups[0].explanation.as_ref().map(|found| found.knob)
@@ -115,7 +116,7 @@ fn the_figure_that_differs_is_found() {
     assert_eq!(found(links, 0.5, Protocol::Simple, 26..30), Some(links));
 }
 
-/// Says one thing only.
+/// A library choice that always returns one strategy.
 struct Only(Algorithm, Protocol, u16);
 
 impl LibraryChoice for Only {
@@ -131,9 +132,9 @@ impl LibraryChoice for Only {
 }
 
 #[test]
-fn what_is_forced_goes_before_what_a_library_chooses() {
+fn forced_strategies_precede_the_librarys_choice() {
     let mut forced = measurement(Protocol::Ll, 12..16);
-    // NCCL's rules are known, and go before what anybody says of it.
+    // NCCL's rules are known and have precedence over a given choice.
     forced.configuration.library = Some(Library { name: LibraryName::Mscclpp, version: String::new() });
     let mut open = forced.clone();
     (open.configuration.algorithm, open.configuration.channels) = (None, None);
@@ -152,7 +153,7 @@ fn what_is_forced_goes_before_what_a_library_chooses() {
 }
 
 #[test]
-fn threads_and_order_change_nothing() {
+fn comparison_is_independent_of_threads_and_order() {
     let turned = Knob::Startup(Protocol::Ll).turned(&profile(), 1.4);
     let all: Vec<Measurement> =
         [Protocol::Ll, Protocol::Simple].map(|p| measured_under(&turned, &measurement(p, 8..20))).to_vec();
@@ -163,7 +164,7 @@ fn threads_and_order_change_nothing() {
     let one = on(1);
     assert_eq!(one, on(4));
     assert_eq!(one.groups.len(), 2);
-    // Two logs of one configuration are one group.
+    // Two logs of one configuration form one group.
     let same = compared(&[all[0].clone(), all[0].clone()], &profile(), &PlansPick);
     assert_eq!((same.groups.len(), same.groups[0].summary.rows), (1, 24));
     assert_eq!(same.groups[0].summary.median, one.groups[0].summary.median);
@@ -172,8 +173,8 @@ fn threads_and_order_change_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// However far apart its sizes are and whatever the library chooses for them, no row of a predicted curve is an outlier; a
-    /// row that takes longer than a larger call by far is one.
+    /// Predicted curves have no outliers, at any spacing of sizes and for any choice of the library. A row that takes
+    /// far longer than a larger call is an outlier.
     #[test]
     fn predicted_curves_have_no_outliers(
         fabric in prop::sample::select(vec!["hgx-h100", "hgx-h200", "dgx-a100", "hgx-b200", "l40s-pcie", "mi300x", "gh200"]),

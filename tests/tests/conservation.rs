@@ -1,5 +1,5 @@
-//! What passes is what was sent: bytes on every capacity against a count along the routes, rates against capacities, busy
-//! time against bytes, times against bounds.
+//! Conservation: bytes on every capacity equal a count along the routes, rates stay below capacities, busy time
+//! matches bytes, and times respect lower bounds.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use proptest::sample::Index;
 use crate::generators::Case;
 use crate::worlds::{World, orders, places, plain, scenes, switch};
 
-/// Counts what operations put on capacities, along the routes and by the words of the profile.
+/// Counts the load that operations put on capacities, from the routes and the profile's definitions.
 struct Ledger<'a> {
     world: &'a World,
     schedule: &'a Schedule,
@@ -33,7 +33,7 @@ struct Ledger<'a> {
     participants: Participants,
 }
 
-/// What else a block does in the passes of an operation.
+/// Additional work of a block in the passes of an operation.
 #[derive(Clone, Copy)]
 enum Besides {
     Nothing,
@@ -42,7 +42,7 @@ enum Besides {
     DoneByAnother,
 }
 
-/// What a block, or a thread that posts messages, has of time is counted in bytes: ten picoseconds each.
+/// The time of a block, or of a thread that posts messages, is counted in bytes of ten picoseconds each.
 const BYTES_OF_A_PICOSECOND: f64 = 0.1;
 
 impl<'a> Ledger<'a> {
@@ -54,19 +54,19 @@ impl<'a> Ledger<'a> {
     /// Bytes of an operation's chunks.
     fn payload(&self, op: &Operation) -> f64 {
         let layout = &self.schedule.header().layout;
-        // A slot of scratch is as large as the chunk that is put there.
+        // A scratch slot is as large as the chunk that is stored in it.
         let first = if op.dst.buffer == Buffer::Scratch { op.src.index } else { op.dst.index };
         let sizes = (first..first + op.span).map(|chunk| layout.size(chunk));
         sizes.map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
     }
 
-    /// What an operation takes of its lane: its payload; of a block that works by passes, the time of those after the
-    /// first, none where what stays is copied in passing.
+    /// Load of an operation on its channel: its payload, or, for a block that works in passes, the time of the passes
+    /// after the first; none if the kept data is copied in passing.
     fn of_lane(&self, op: &Operation, payload: f64) -> f64 {
         let header = self.schedule.header();
         let costs = self.world.profile.protocol(header.protocol);
         let LaneSpeed::Passes(passes) = costs.lane else { return payload };
-        // What stays is copied in passing, or by other blocks where every pair exchanges data of its own.
+        // Kept data is copied in passing, or by other blocks if every pair exchanges its own data.
         let pairs = matches!(
             self.schedule.header().call.collective,
             Collective::AllToAll
@@ -89,7 +89,8 @@ impl<'a> Ledger<'a> {
             (BlockSplit::ReduceAndCopy, 0) => 32 * reducing,
             (BlockSplit::ReduceAndCopy, _) => 32 * (warps - reducing),
         };
-        // It sends on what arrives where its run waits for another rank, of a split block for one on the same channel.
+        // An operation forwards arriving data if its run waits for another rank, or in a split block for a run on the
+        // same channel.
         let run = self.schedule.run(op.run);
         let arrives = self.schedule.dependencies(op.run).iter().any(|awaited| {
             let channel = self.schedule.run(self.schedule.run_id(awaited.rank, awaited.run)).channel;
@@ -97,7 +98,7 @@ impl<'a> Ledger<'a> {
         });
         let sends_on = arrives && run.src_buffer != Buffer::Input;
         let pass = if sends_on { passes.forward } else { passes.send };
-        // What is sent stays as well: results on their way, and a rank's own part of one.
+        // Sent data is kept as well: results in transit, and a rank's own part of the result.
         let call = &header.call;
         let own = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
             && call.buffers == BufferUse::OutOfPlace;
@@ -112,13 +113,13 @@ impl<'a> Ledger<'a> {
         };
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let passes = (payload - 1e-9).ceil() / quantum;
-        // Lines with flags take whole passes.
+        // Lines with flags use whole passes.
         let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
         (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
     }
 
-    /// What a block of a tree does at once, which receives from several children and sends to several: it adds what both sent as it
-    /// sends the sum, and stores what it loads once for each child.
+    /// Additional work of a tree block that receives from several children and sends to several: it adds both inputs
+    /// while sending the sum, and stores loaded data once per child.
     fn in_its_passes(&self, op: &Operation) -> Besides {
         if self.schedule.header().blocks.split == BlockSplit::Whole {
             return Besides::Nothing;
@@ -144,14 +145,15 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// What one of the messages to a peer takes of a block that sends with half of its threads and takes with the others: a pass of
-    /// each, or of both as stated. What has no flags in its lines is sent alone the first time, in half of that.
+    /// Load of one of the messages to a peer on a block that sends with one half of its threads and takes with the
+    /// other: a pass of each, or of both as stated. A message without flags in its lines is sent alone the first
+    /// time, in half that time.
     fn of_exchange(&self, op: &Operation, payload: f64, block: u16) -> f64 {
         let costs = self.world.profile.protocol(self.schedule.header().protocol);
         let LaneSpeed::Passes(passes) = costs.lane else { return payload };
         let half = (block / 2).max(1);
         let warps = u64::from(half.div_ceil(32)) * passes.per_warp.0;
-        // (In whole picoseconds.)
+        // In whole picoseconds.
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(half);
         let took = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
         let both = match passes.exchange {
@@ -163,7 +165,7 @@ impl<'a> Ledger<'a> {
         (both - first) * BYTES_OF_A_PICOSECOND
     }
 
-    /// Whether an operation is one of several on a connection that go in turn.
+    /// Returns true if an operation is one of several serialized messages on a connection.
     fn is_in_turn(&self, op: &Operation) -> bool {
         let run = self.schedule.run(op.run);
         let before = |awaited: &Dependency| (awaited.start, awaited.step) == (-1, 1);
@@ -171,7 +173,7 @@ impl<'a> Ledger<'a> {
         run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(own)
     }
 
-    /// The time, in the same unit, that reading the flags of ll takes for so much payload.
+    /// Time to read the flags of LL for a payload, in the same unit.
     fn read(&self, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
         let efficiency = self.world.profile.protocol(protocol).wire_efficiency;
@@ -183,13 +185,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The time, in the same unit, that the thread which posts messages has with an operation: so many a message, of a slice or of a slot
-    /// of the connection's buffer, and reading the flags of ll.
+    /// Time that the proxy thread spends on an operation, in the same unit: a cost per message (a slice, or a slot of
+    /// the connection's buffer), plus reading the flags of LL.
     fn of_proxy(&self, op: &Operation, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
         let costs = self.world.profile.protocol(protocol);
         let whole = (payload - 1e-9).ceil().max(0.0);
-        // Messages of one connection that wait for each other are not sliced.
+        // Serialized messages of one connection are not sliced.
         let slices = if self.is_in_turn(op) { 1 } else { costs.slices };
         let slice = (whole / f64::from(slices)).ceil().min(largest_message(protocol).0 as f64).max(1.0);
         let network = &self.world.profile.network;
@@ -197,9 +199,9 @@ impl<'a> Ledger<'a> {
         (whole / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
     }
 
-    /// What one operation puts on each capacity: on links the part that each carries, framing included; on memories a
-    /// read and a write, or two and one where a reduction arrives; on its lane what [`Self::of_lane`] says. Host memory that it rests in is
-    /// written and read.
+    /// Load that one operation puts on each capacity. Links: the part that each carries, including framing. Memories:
+    /// a read and a write, or two reads and a write where a reduction arrives. Channels: see [`Self::of_lane`]. Host
+    /// memory in which data is staged is written and read.
     fn of(&self, op: &Operation) -> Vec<(Resource, f64)> {
         if !op.kind.moves_data() {
             return vec![];
@@ -216,7 +218,7 @@ impl<'a> Ledger<'a> {
         }
         let (from, to) = if op.kind.reads_peer() { (op.peer, op.rank) } else { (op.rank, op.peer) };
         let on_wire = payload / self.world.profile.protocol(self.schedule.header().protocol).wire_efficiency;
-        // Where ways are chosen by hash, every channel is a flow of its own.
+        // If routes are chosen by hash, every channel is a separate flow.
         let mut hops = Vec::new();
         let ends = (device(from), device(to));
         let path = self.router.route_among(&self.participants, ends, op.channel.0.into(), &mut hops).unwrap();
@@ -227,13 +229,13 @@ impl<'a> Ledger<'a> {
         let by_sms = self.schedule.header().protocol != Protocol::CopyEngine && !leaves;
         for hop in &hops {
             let bytes = on_wire * hop.share.fraction();
-            // GPUs that load and store over PCIe send smaller packets, which take more of the link.
+            // Loads and stores of GPUs over PCIe use smaller packets, which need more of the link.
             let is_packed = by_sms && fabric.link(hop.link).kind == LinkKind::Pcie;
             let part = if is_packed { self.world.profile.links.pcie_peers } else { 1.0 };
             passed.push((Resource::Link(hop.link), bytes / part));
             let at = fabric.ends(hop.link).1;
             passed.push((Resource::Crossbar(at), bytes));
-            // A GPU that relays over NVLink has the bytes written to its memory and read again.
+            // A GPU that relays over NVLink writes the bytes to its memory and reads them again.
             let sends_on = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == at);
             if at != ends.1 && fabric.node(at).kind == NodeKind::Gpu && (by_nvlink(hop) || sends_on) {
                 passed.push((Resource::Memory(at), 2.0 * bytes));
@@ -262,7 +264,7 @@ impl<'a> Ledger<'a> {
         passed
     }
 
-    /// Bytes on every capacity that anything passes.
+    /// Total bytes on every used capacity.
     fn totals(&self) -> HashMap<Resource, f64> {
         let mut totals = HashMap::new();
         for (resource, bytes) in self.schedule.operations().flat_map(|op| self.of(&op)) {
@@ -272,7 +274,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Bytes per picosecond, by what the fabric and the profile say of a capacity; `None` where they say nothing.
+/// Capacity in bytes per picosecond, from fabric and profile; `None` if unlimited.
 fn capacity(world: &World, schedule: &Schedule, resource: Resource) -> Option<f64> {
     let stated = match resource {
         Resource::Link(id) => {
@@ -303,7 +305,7 @@ fn gpu(world: &World, node: NodeId) -> GpuFigures {
     }
 }
 
-/// What a channel passes: payload at a rate, or its block's time.
+/// Capacity of a channel: payload at a rate, or its block's time.
 fn lane(world: &World, schedule: &Schedule) -> Option<f64> {
     match world.profile.protocol(schedule.header().protocol).lane {
         LaneSpeed::Unlimited => None,
@@ -312,7 +314,7 @@ fn lane(world: &World, schedule: &Schedule) -> Option<f64> {
     }
 }
 
-/// All SMs at the rate of a channel, where there are more channels than SMs.
+/// Capacity of all SMs at the rate of a channel, if there are more channels than SMs.
 fn processors(world: &World, schedule: &Schedule, node: NodeId) -> Option<f64> {
     let header = schedule.header();
     let lane = lane(world, schedule)?;
@@ -322,7 +324,7 @@ fn processors(world: &World, schedule: &Schedule, node: NodeId) -> Option<f64> {
     crowded.then(|| lane * f64::from(sms))
 }
 
-/// All engines at the rate of the fastest link to the outside, where the links could carry more than that.
+/// Capacity of all copy engines at the rate of the fastest external link, if the links could carry more than that.
 fn copy_engines(world: &World, node: NodeId) -> Option<f64> {
     let engines = f64::from(gpu(world, node).copy_engines?);
     let is_mig = |node: NodeId| world.fabric.node(node).kind == NodeKind::Mig;
@@ -340,17 +342,17 @@ fn copy_engines(world: &World, node: NodeId) -> Option<f64> {
 }
 
 fn is_close(a: f64, b: f64) -> bool {
-    // Efficiencies are counted in millionths and parts of WHOLE.
+    // Efficiencies are counted in millionths and in parts of WHOLE.
     (a - b).abs() <= 1e-3 + 2e-5 * b.abs()
 }
 
-/// The schedule's run, or nothing where the broken fabric does not join its ranks.
+/// Simulates the schedule; `None` if the broken fabric does not connect its ranks.
 fn run(world: &World, case: &Case) -> Option<(Schedule, Timeline)> {
     let schedule = case.schedule();
     world.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
 }
 
-/// Every capacity passes what the schedule sends along its routes, and no more than it could.
+/// Asserts that every capacity carries the load that the schedule puts on its routes, and no more than it can.
 fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> {
     let Some((schedule, timeline)) = run(world, case) else { return Ok(()) };
     let ledger = Ledger::new(world, &schedule);
@@ -359,10 +361,10 @@ fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> 
     let all = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
     for used in &timeline.utilization {
         let bytes = expected.remove(&used.resource).unwrap_or(0.0);
-        // Of a block's time each operation takes a whole number of parts of its bytes.
+        // Each operation uses a whole number of parts of its bytes of a block's time.
         let rounded = match used.resource {
             Resource::Lane(..) | Resource::Processors(_) => all / WHOLE as f64,
-            // Whole bytes of the payload are read.
+            // The payload is read in whole bytes.
             Resource::Proxy(_) => all / WHOLE as f64 + schedule.operation_count() as f64 * ledger.read(1.0),
             _ => 0.0,
         };
@@ -370,7 +372,7 @@ fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> 
         prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
         prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
     }
-    // What is left out limits nothing: it is unlimited, or a memory that its own links cannot fill.
+    // Omitted capacities limit nothing: they are unlimited, or memories that their own links cannot saturate.
     for (resource, bytes) in expected {
         let is_memory = matches!(resource, Resource::Memory(_));
         prop_assert!(is_memory || bytes == 0.0 || capacity(world, &schedule, resource).is_none(), "{resource:?}");
@@ -378,7 +380,7 @@ fn passes_what_is_sent(world: &World, case: &Case) -> Result<(), TestCaseError> 
     Ok(())
 }
 
-/// An all_reduce over hosts of so many GPUs each.
+/// All_reduce over hosts with `gpus` GPUs each.
 fn over_hosts(
     algorithm: Algorithm,
     (hosts, gpus): (u32, u32),
@@ -396,9 +398,9 @@ fn over_hosts(
     (world, Case { shape, ..case })
 }
 
-/// Of ranks with several children, too.
+/// Includes ranks with several children.
 #[test]
-fn blocks_of_trees_over_hosts_pass_what_their_primitives_do() {
+fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
     for hosts in [(2, 1), (2, 2), (5, 1), (6, 2), (8, 3)] {
         for protocol in [Protocol::Ll, Protocol::Ll128, Protocol::Simple] {
             let (world, case) = over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
@@ -407,10 +409,10 @@ fn blocks_of_trees_over_hosts_pass_what_their_primitives_do() {
     }
 }
 
-/// Chunks follow each other over hosts in their order: what a block of a tree adds does not run ahead of what it sends, and a block of
-/// a ring sends one after the other, so that large calls take no longer a byte than smaller ones.
+/// Chunks are serialized over hosts: what a tree block adds does not run ahead of what it sends, and a ring block
+/// sends one chunk after the other. Large calls therefore take no more time per byte than smaller ones.
 #[test]
-fn large_calls_over_hosts_take_no_longer_a_byte() {
+fn time_per_byte_over_hosts_does_not_grow_with_size() {
     let tree = (Algorithm::Tree, (8, 8), Protocol::Ll128, 512 << 10, 256 << 20);
     let ring = (Algorithm::Ring, (4, 8), Protocol::Simple, 2 << 20, 1 << 30);
     for (algorithm, hosts, protocol, chunk, least) in [tree, ring] {
@@ -423,9 +425,9 @@ fn large_calls_over_hosts_take_no_longer_a_byte() {
     }
 }
 
-/// A block that has one peer sends a chunk whole before the next; one that has several sends to all of them.
+/// A block with one peer sends a chunk completely before the next; a block with several peers sends to all of them.
 #[test]
-fn blocks_of_rings_send_one_chunk_at_a_time() {
+fn ring_blocks_send_one_chunk_at_a_time() {
     for (hosts, protocol) in [((3, 4), Protocol::Simple), ((2, 3), Protocol::Ll128), ((2, 8), Protocol::Ll)] {
         let overlaps = |algorithm| {
             let (world, case) = over_hosts(algorithm, hosts, protocol, 2, (40_000_000, 300_000));
@@ -446,17 +448,17 @@ fn blocks_of_rings_send_one_chunk_at_a_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Every capacity passes what the schedule sends along its routes, and no more than it could.
+    /// Every capacity carries the load that the schedule puts on its routes, and no more than it can.
     #[test]
-    fn capacities_pass_what_is_sent(scene in scenes(16), order in orders()) {
+    fn capacities_carry_the_load_of_the_schedule(scene in scenes(16), order in orders()) {
         let world = scene.world();
         passes_what_is_sent(&world, &order.over(world.ranks(), world.per_host()))?;
     }
 
-    /// Whatever begins and ends within an interval fits into it: over any interval, no capacity passes more than its
-    /// rate times the interval.
+    /// Over any interval, the bytes of transfers that begin and end within it do not exceed the capacity's rate times
+    /// the interval.
     #[test]
-    fn no_interval_passes_more_than_it_can(scene in scenes(8), order in orders()) {
+    fn no_interval_exceeds_a_capacity(scene in scenes(8), order in orders()) {
         let world = scene.world();
         let case = order.over(world.ranks(), world.per_host());
         let Some((schedule, timeline)) = run(&world, &case) else { return Ok(()) };
@@ -477,7 +479,7 @@ proptest! {
                 let mut inside = 0.0;
                 for &(_, end, bytes) in flows.iter().filter(|flow| flow.0 >= begin) {
                     inside += bytes;
-                    // A picosecond of rounding, and the efficiencies' millionths.
+                    // Tolerance: a picosecond of rounding, and the efficiencies' millionths.
                     let could = rate * ((end - begin).0 + 1) as f64;
                     prop_assert!(inside <= could * (1.0 + 1e-5) + 1e-3, "{:?} from {begin:?} to {end:?}", used.resource);
                 }
@@ -485,7 +487,8 @@ proptest! {
         }
     }
 
-    /// On equal links where every transfer has its link to itself, busy time × rate = bytes, to a picosecond a transfer.
+    /// On equal links where every transfer has a link of its own, busy time × rate = bytes, to a picosecond per
+    /// transfer.
     #[test]
     fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gbps in 1u64..2000, bytes in 1u64..1 << 24, which in 0usize..3) {
         let world = World::ideal(switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos(350_000)));
@@ -520,10 +523,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// No schedule beats the bound, software cost or not, whatever routes may use, wherever ranks are, several on a
-    /// device too; nor the bound at what transfers reach of nominal rates.
+    /// No schedule beats the lower bound, with or without software costs, for any routing options and placement
+    /// (including several ranks per device), nor the bound at achievable instead of nominal rates.
     #[test]
-    fn no_time_is_below_the_bound(
+    fn no_time_is_below_the_lower_bound(
         scene in scenes(24),
         order in orders(),
         placed in prop_oneof![2 => Just(vec![]), 1 => vec(any::<Index>(), 1..12)],
@@ -560,8 +563,8 @@ proptest! {
 }
 
 #[test]
-fn who_sends_nothing_needs_no_way() {
-    // A line of GPUs: the ends of the chain are not joined, and need not be.
+fn silent_pairs_need_no_route() {
+    // A line of GPUs: the ends of the chain are not connected, and need not be.
     let mut builder = FabricBuilder::new("line");
     let host = builder.host("a");
     let gpus = [0, 1, 2, 3].map(|i| builder.node(&format!("gpu{i}"), NodeKind::Gpu, host, Figures::None).unwrap());
@@ -574,7 +577,7 @@ fn who_sends_nothing_needs_no_way() {
     assert_eq!(world.run(&*case.generator(), Folding::Off).unwrap().time, Picos(3_000_000));
 }
 
-/// The time that some interval covers.
+/// Total time covered by at least one interval.
 fn union(mut spans: Vec<(Picos, Picos)>) -> Picos {
     spans.sort_unstable();
     let (mut covered, mut until) = (Picos::ZERO, Picos::ZERO);

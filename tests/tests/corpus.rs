@@ -1,4 +1,4 @@
-//! Every file of the fuzzing corpus through the reader that it was collected for: none may make a reader panic.
+//! Reads every file of the fuzzing corpus with its reader: none may make a reader panic.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,7 @@ use fabricast_topologies::read::{nccl_xml, smi, spec};
 use fabricast_topologies::read_text;
 use fabricast_validate::measured::{manifest, read_log};
 
-/// The targets, each with what it does to a text; whether that succeeds.
-/// A target's name, and whether its reader takes a text.
+/// Name of a fuzz target, and a function that returns true if its reader accepts a text.
 pub(crate) type Reader = (&'static str, fn(&str) -> bool);
 
 pub(crate) const READERS: [Reader; 9] = [
@@ -39,7 +38,7 @@ pub(crate) const READERS: [Reader; 9] = [
     ("spec", |text| spec::parse(text, "corpus").is_ok_and(|spec| spec.cluster.is_some() || spec.build_nodes().is_ok())),
 ];
 
-/// Whether a schedule is written again as it was written, where it can be written.
+/// Returns true after checking that a schedule, if it can be written, is written identically after reading it back.
 fn is_read_back(schedule: &Schedule, format: Format) -> bool {
     if let Ok(text) = write(schedule, format) {
         let again = fabricast_sim::schedule::format::read(&text, "written").map(|again| write(&again, format));
@@ -59,16 +58,16 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_file_of_the_corpus_makes_a_reader_panic() {
+fn corpus_files_do_not_make_readers_panic() {
     for (target, read) in READERS {
         let mut understood = 0;
         for file in files(&folder().join("corpus").join(target)) {
-            // Whatever is no text never reaches a reader.
+            // Files that are not text never reach a reader.
             if let Ok(text) = String::from_utf8(std::fs::read(&file).unwrap()) {
                 understood += u32::from(read(&text));
             }
         }
-        // A reader that refuses all of its seeds would prove nothing.
+        // A reader that rejects all of its seeds would prove nothing.
         assert!(understood > 0, "{target} understands none of its files");
     }
 }

@@ -1,4 +1,4 @@
-//! Costs of a profile and times: what a time is made of adds up, times go with costs without a jump, and grow with bytes.
+//! Costs of a profile and completion times: parts add up, times change continuously with costs and grow with bytes.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::breakdown::breakdown;
@@ -59,7 +59,7 @@ impl Ring {
         LaunchMode { gpus_per_host: self.gpus, ..LaunchMode::default() }
     }
 
-    /// With the chunks of the shipped profile, whatever the profile.
+    /// Simulates with the chunks of the shipped profile, whatever the profile.
     fn run(self, fabric: &Fabric, profile: &Profile) -> Result<Timeline, SimulateError> {
         let call = Call {
             collective: self.collective,
@@ -80,12 +80,13 @@ impl Ring {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The parts of a time add up to it, to what differences over a hundredth each way can tell. A time that is the longest of
-    /// several chains grows from all costs shorter to all longer by no more than 1/99 above its own share, and falls short of it by no
-    /// more than 1/100 of what its costs are; blocks' time is counted to a 32,256th at both ends; and every cost of every step is
-    /// rounded to half a picosecond at both ends, for each warp where it is one of warps. Differences count fifty times.
+    /// The parts of a time add up to it, within the error of finite differences of 1 % in both directions. The
+    /// maximum of several chains grows, from all costs shorter to all longer, by at most 1/99 more than its own
+    /// share, and falls short by at most 1/100 of its costs. A block's time is counted to 1/32,256 at both ends, and
+    /// every cost of a step is rounded to half a picosecond at both ends (per warp for costs of warps). Differences
+    /// are multiplied by fifty.
     #[test]
-    fn parts_add_up(ring in rings()) {
+    fn parts_of_a_breakdown_add_up_to_the_time(ring in rings()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
         let whole = ring.run(&fabric, &profile).unwrap();
         let found = breakdown(&profile, ring.protocol, ring.mode(), |profile| ring.run(&fabric, profile)).unwrap();
@@ -98,23 +99,23 @@ proptest! {
         prop_assert_eq!(names.len(), found.parts.len());
     }
 
-    /// A cost that is a thousandth longer makes no time more than some thousandths longer or shorter.
+    /// A cost that is longer by a thousandth changes a time by at most some thousandths.
     #[test]
-    fn times_have_no_jumps(ring in rings(), cost in select(Cost::all().to_vec()), links in any::<bool>()) {
+    fn times_change_continuously_with_costs(ring in rings(), cost in select(Cost::all().to_vec()), links in any::<bool>()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
         let parameter = if links { Parameter::Nvlink } else { Parameter::Protocol(ring.protocol, cost) };
         prop_assume!(parameter.applies(&profile));
         let mut moved = profile.clone();
         parameter.set(&mut moved, parameter.get(&profile) * 1.001);
         let times = [&profile, &moved].map(|profile| ring.run(&fabric, profile).unwrap().time.0 as f64);
-        // Costs are kept to a picosecond and settle_half to a byte, and are charged some hundred times.
+        // Costs are stored to a picosecond and settle_half to a byte, and are charged some hundred times.
         prop_assert!((times[1] - times[0]).abs() <= 0.003 * times[0] + 50_000.0, "{} {times:?}", parameter.name());
     }
 
-    /// More bytes never take less time, channels, threads and chunks being the same. (A block's time is counted in parts of
-    /// the bytes on the wire: at a terabyte a second, to one in 32,256.)
+    /// Time does not decrease with bytes, for the same channels, threads and chunks. A block's time is counted in
+    /// parts of the bytes on the wire: at 1 TB/s with an error of up to 1/32,256.
     #[test]
-    fn more_bytes_take_no_less(ring in rings(), more in 1.0f64..3.0) {
+    fn time_does_not_decrease_with_bytes(ring in rings(), more in 1.0f64..3.0) {
         let (fabric, profile) = (host(ring.gpus), shipped());
         let larger = Ring { bytes: (ring.bytes as f64 * more) as u64 + 1, ..ring };
         let [less, more] = [ring, larger].map(|ring| ring.run(&fabric, &profile).unwrap().time);

@@ -1,5 +1,5 @@
-//! On the measured 8 × H200 host, the protocol of a ring all_reduce changes where nccl-tests' logs cross, within a factor
-//! of two in size.
+//! On the measured 8 × H200 host, the best protocol of a ring all_reduce changes where the nccl-tests logs cross,
+//! within a factor of two in size.
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::plan::{Effort, Plan, PlanRequest, Watcher, plan};
@@ -10,16 +10,16 @@ use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
 
-/// The measured data that ships.
+/// The shipped measurements.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../validate/data/h200-node");
 
-/// Sizes that both the logs and the plan have.
+/// Powers of two of the sizes that both the logs and the plan have.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=28;
 
 /// Times in µs by size.
 type Curve = Vec<(f64, f64)>;
 
-/// Out-of-place times of an nccl-tests log of all_reduce: size, count, type, redop, root, time, …
+/// Reads the out-of-place times of an all_reduce log of nccl-tests: size, count, type, redop, root, time, …
 fn measured(protocol: &str) -> Curve {
     let text = std::fs::read_to_string(format!("{DATA}/logs/g_allreduce_x8_Ring_{protocol}.txt")).unwrap();
     let rows = text.lines().filter(|line| !line.trim_start().starts_with('#'));
@@ -31,7 +31,7 @@ fn measured(protocol: &str) -> Curve {
     curve
 }
 
-/// The plan for the host that was measured, run as it was: graphs, one process for all GPUs, rings only.
+/// Plans for the measured host in the configuration of the measurement: graphs, one process for all GPUs, rings only.
 fn predicted(fabric: &str) -> Plan {
     let fabric: Fabric = load(&FabricRequest::of(fabric)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -67,8 +67,7 @@ fn curve_of(plan: &Plan, protocol: Protocol) -> Curve {
     plan.rows.iter().map(|row| (row.bytes.0 as f64, time(row))).collect()
 }
 
-/// The size from which on `after` is always faster than `before`, between two sizes by the lines through them in
-/// logarithms.
+/// Size from which `after` is always faster than `before`, interpolated linearly in logarithms.
 fn crossing(before: &Curve, after: &Curve) -> f64 {
     let lead: Vec<(f64, f64)> = before.iter().zip(after).map(|(b, a)| (b.0.ln(), (b.1 / a.1).ln())).collect();
     let last = lead.iter().rposition(|&(_, lead)| lead <= 0.0).expect("slower at some size");
@@ -77,10 +76,10 @@ fn crossing(before: &Curve, after: &Curve) -> f64 {
 }
 
 #[test]
-fn protocols_change_where_the_logs_cross() {
+fn protocol_crossovers_match_the_logs_within_a_factor_of_two() {
     let logs = ["LL", "LL128", "Simple"].map(measured);
     let measured = [crossing(&logs[0], &logs[1]), crossing(&logs[1], &logs[2])];
-    // Read off the logs by eye.
+    // Read from the logs by hand.
     let mib = |mib: u32| f64::from(mib << 20);
     assert!((mib(2)..mib(4)).contains(&measured[0]) && (mib(16)..mib(32)).contains(&measured[1]), "{measured:?}");
     for fabric in ["hgx-h200", &format!("{DATA}/topology.xml")] {
@@ -91,7 +90,7 @@ fn protocols_change_where_the_logs_cross() {
             let factor = predicted / measured;
             assert!((0.5..=2.0).contains(&factor), "{fabric}: {predicted:.0} bytes, {measured:.0} in the logs");
         }
-        // The pick goes from one to the next and never back.
+        // The selected protocol changes once each and never back.
         let mut picks: Vec<Protocol> = plan.rows.iter().map(|row| row.pick.strategy.protocol).collect();
         picks.dedup();
         assert_eq!(picks, [Protocol::Ll, Protocol::Ll128, Protocol::Simple], "{fabric}");

@@ -1,7 +1,7 @@
-//! Real files with something wrong: whatever is cut off, turned over, repeated or made huge, a reader says what is wrong or
-//! understands it; none panics, hangs or asks for memory by the gigabyte.
+//! Damaged real files: whatever is truncated, flipped, repeated or made huge, a reader reports the fault or accepts
+//! the file. No reader panics, hangs or allocates gigabytes.
 //!
-//! `PROPTEST_CASES=20000` makes a long run of it, as the fuzz targets would.
+//! `PROPTEST_CASES=20000` runs it as long as the fuzz targets would.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,22 @@ use proptest::sample::Index;
 
 use crate::corpus::{READERS, Reader, files, folder};
 
-/// What is done to a file.
+/// A modification of a file.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// The end is missing.
+    /// Removes the end.
     Truncate(Index),
-    /// A few bytes are others.
+    /// Changes a few bytes.
     Flip(Index, Vec<u8>),
-    /// A part is missing.
+    /// Removes a part.
     Cut(Index, usize),
-    /// A part stands there again, so many times.
+    /// Repeats a part a number of times.
     Repeat(Index, usize, usize),
-    /// A line stands somewhere else.
+    /// Moves a line to another position.
     Move(Index, Index),
-    /// A number is another.
+    /// Replaces a number.
     Number(Index, &'static str),
-    /// A part is wrapped many times.
+    /// Nests a part many times.
     Nest(Index, &'static str, usize),
 }
 
@@ -107,15 +107,15 @@ impl Damage {
     }
 }
 
-/// The seeds of a target that a person wrote or a tool printed: those that fuzzing found have numbers for names.
+/// Seeds of a target that were written by a person or a tool; seeds found by fuzzing have no file extension.
 fn seeds(target: &str) -> Vec<PathBuf> {
     let mut seeds = files(&folder().join("corpus").join(target));
     seeds.retain(|path| path.extension().is_some());
     seeds
 }
 
-/// Whether a reader takes a text. What schedules of other tools say is proved or refused, and what is written of them is
-/// read again; that it is written alike once more is asked of files that are whole only.
+/// Returns true if a reader accepts a text. Schedules of other tools are verified or rejected, and written schedules
+/// are read again; identical rewriting is required of undamaged files only.
 fn takes((name, read): Reader, text: &str) -> bool {
     let (schedule, format) = match name {
         "msccl_xml" => (msccl_xml::from_xml(text, "damaged"), Format::MscclXml),
@@ -136,7 +136,7 @@ fn takes((name, read): Reader, text: &str) -> bool {
 
 proptest! {
     #[test]
-    fn no_damage_to_a_real_file_makes_a_reader_panic(
+    fn damaged_files_do_not_make_readers_panic(
         target in any::<Index>(),
         seed in any::<Index>(),
         all in prop::collection::vec(damage(), 1..4),
@@ -163,7 +163,7 @@ fn every_target_has_real_files() {
 }
 
 #[test]
-fn nothing_is_too_deep() {
+fn deep_nesting_is_rejected_without_overflow() {
     for reader @ (name, _) in READERS {
         for opening in OPENINGS {
             for times in [1_000, 300_000] {

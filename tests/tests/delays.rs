@@ -1,5 +1,5 @@
-//! Ranks that start late: where no two transfers share a capacity, one that is late by a time delays the end by at most that, whatever
-//! the profile.
+//! Ranks that start late: if no two transfers share a capacity, a delayed rank delays the end by at most its own
+//! delay, with any profile.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
 use crate::worlds::{World, plain, switch};
 
-/// GPUs of which every two have a link of their own.
+/// GPUs with a separate link between every two.
 fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
     let mut builder = FabricBuilder::new("mesh");
     let host = builder.host("a");
@@ -32,10 +32,10 @@ fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
     builder.finish()
 }
 
-/// Who sends to whom on which channel.
+/// Sender, receiver and channel of a connection.
 type Connection = (Rank, u32, u16);
 
-/// Whether every capacity carries the messages of one connection alone.
+/// Returns true if every capacity carries the messages of a single connection.
 fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> bool {
     let (router, placement) = (world.router(), world.placement());
     let setting =
@@ -64,9 +64,9 @@ fn has_a_way_for_each_connection(world: &World, generator: &dyn Generate) -> boo
     true
 }
 
-/// Any algorithm on one channel, in so many loops.
+/// Any algorithm and collective except those that need in-network reduction.
 fn calls() -> impl Strategy<Value = (Algorithm, Collective)> {
-    // These fabrics have no switches that combine.
+    // The fabrics of this test have no switches that reduce.
     let everywhere = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
     select(everywhere.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect::<Vec<_>>())
 }
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn a_rank_late_by_a_time_delays_the_end_by_at_most_that(
+    fn a_late_rank_delays_the_end_by_at_most_its_delay(
         (algorithm, collective) in calls(),
         (gpus, is_mesh) in (2u32..=8, prop::bool::weighted(0.7)),
         (gbps, ns) in (select(vec![25u64, 100, 450]), select(vec![0u64, 350, 3000])),
@@ -107,9 +107,10 @@ proptest! {
     }
 }
 
-/// Without order, messages that a late rank has for its neighbour would share the wire, and each would arrive when the last one does.
+/// Without serialization, the messages that a late rank has for its neighbour would share the wire, and each would
+/// arrive with the last.
 #[test]
-fn a_ring_of_late_ranks_ends_as_late_as_the_latest() {
+fn ring_ends_later_by_at_most_the_largest_delay() {
     const RANKS: u32 = 128;
     let mut world = World::ideal(switch(RANKS, Bandwidth::from_gbps(450.0), Picos::from_ns(700.0)));
     let case = plain(Algorithm::Ring, Collective::AllReduce, RANKS, 64 << 20);

@@ -1,5 +1,5 @@
-//! Ranks that share devices: several on a GPU (MPS), MIG instances, copy engines, and ways through host memory. Times in
-//! closed form, under `ideal` unless a figure of software is the point.
+//! Ranks that share devices: several ranks on a GPU (MPS), MIG instances, copy engines, and routes through host
+//! memory. Closed forms, under the `ideal` profile unless software costs are under test.
 
 use fabricast_planner::abilities::{Abilities, BuffersElsewhere, NoMulticast, NoPeerAccess};
 use fabricast_planner::algorithm::{Algorithm, Shape};
@@ -22,7 +22,7 @@ fn case(algorithm: Algorithm, collective: Collective, protocol: Protocol, world:
     Case { algorithm, shape: Shape::new(call, protocol) }
 }
 
-/// Runs a case folded and not, which must agree.
+/// Runs a case folded and unfolded, which must agree.
 fn run(world: &World, case: &Case) -> Timeline {
     let timeline = world.run(&*case.generator(), Folding::Off).unwrap();
     assert_eq!(timeline.time, world.run(&*case.generator(), Folding::WhereProved).unwrap().time);
@@ -37,7 +37,8 @@ fn node(world: &World, id: &str) -> NodeId {
     world.fabric.device(id).unwrap()
 }
 
-/// GPUs with 1,000 GB/s of memory, 8 SMs and one copy engine, each by 50 GB/s of PCIe on a CPU with 200 GB/s.
+/// GPUs with 1,000 GB/s of memory, 8 SMs and one copy engine, each connected by 50 GB/s of PCIe to a CPU with 200
+/// GB/s.
 fn workstation(gpus: u32) -> Fabric {
     let text = format!(
         "[[node]]\nid = \"gpu[0-{}]\"\nkind = \"gpu\"\nmemory_bandwidth = \"1000 GB/s\"\nsm_count = 8\ncopy_engines = 1\n\
@@ -49,7 +50,7 @@ fn workstation(gpus: u32) -> Fabric {
     read_text(&text, "workstation.toml").unwrap()
 }
 
-/// Equal but for a picosecond for each end, and rates rounded down.
+/// Asserts equality within a picosecond per end and the rounding of rates.
 fn close(found: Picos, exact: f64) -> Result<(), TestCaseError> {
     let off = found.0 as f64 - exact;
     prop_assert!((-1.0..=exact * 1e-9 + 16.0).contains(&off), "{found:?} against {exact} ps");
@@ -59,22 +60,22 @@ fn close(found: Picos, exact: f64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// All ranks on one GPU: everything that they send is read and written in one memory.
+    /// All ranks on one GPU: everything they send is read and written in one memory.
     #[test]
-    fn ranks_of_one_gpu_share_its_memory(ranks in 2u32..=12, kib in 1u64..4000) {
+    fn ranks_on_one_gpu_share_its_memory(ranks in 2u32..=12, kib in 1u64..4000) {
         let world = World { per_gpu: ranks, ..World::ideal(workstation(1)) };
         let bytes = kib * 1024 * u64::from(ranks);
         let case = case(Algorithm::Direct, Collective::AllGather, Protocol::Simple, &world, bytes);
         let timeline = run(&world, &case);
-        // A byte takes a picosecond in memory of 1,000 GB/s.
+        // A byte takes a picosecond in a memory of 1,000 GB/s.
         let moved = bytes * u64::from(ranks - 1);
         prop_assert!((used(&timeline, Resource::Memory(NodeId(0))) - 2.0 * moved as f64).abs() < 1.0);
         close(timeline.time, 2.0 * moved as f64)?;
     }
 
-    /// Ranks of two GPUs: what crosses shares the one link of each GPU, whoever sends it.
+    /// Ranks on two GPUs: traffic between the GPUs shares the single link of each, whichever rank sends it.
     #[test]
-    fn ranks_of_a_gpu_share_its_links(per_gpu in 1u32..=6, kib in 64u64..4000) {
+    fn ranks_on_one_gpu_share_its_links(per_gpu in 1u32..=6, kib in 64u64..4000) {
         let world = World { per_gpu, ..World::ideal(workstation(2)) };
         let ranks = u64::from(world.ranks());
         let bytes = kib * 1024 * ranks;
@@ -90,7 +91,7 @@ proptest! {
     #[test]
     fn channels_share_the_sms(per_gpu in 1u32..=4, channels in 1u16..=16, kib in 64u64..4000) {
         let mut profile = Profile::ideal();
-        // 8 channels of 0.1 GB/s stay below everything else.
+        // 8 channels of 0.1 GB/s are the bottleneck.
         profile.protocols[Protocol::Simple as usize].lane =
             LaneSpeed::Rate("0.1 GB/s".parse().unwrap());
         let world = World { per_gpu, profile, ..World::ideal(workstation(2)) };
@@ -103,28 +104,29 @@ proptest! {
         let step = (bytes / parts) as f64 * 1e4;
         let crowd = f64::from(per_gpu * u32::from(channels)) / 8.0;
         let exact = steps * step * crowd.max(1.0);
-        // Steps between co-resident ranks have no latency, others 2 us.
+        // Steps between ranks on the same GPU have no latency, others 2 µs.
         let off = time.0 as f64 - exact;
         prop_assert!(off >= -1.0 && off <= steps * 2_000_000.0 + exact * 1e-6 + 1e5, "{time:?} against {exact}");
     }
 
-    /// Two GPUs send to each other at once over full-duplex links: two engines each let them, one must turn round.
+    /// Two GPUs send to each other concurrently over full-duplex links; with a single copy engine each, the
+    /// directions are serialized.
     #[test]
-    fn one_copy_engine_is_not_duplex_through_host_memory(engines in 1u32..=3, kib in 64u64..4000) {
+    fn one_copy_engine_serializes_both_directions_through_host_memory(engines in 1u32..=3, kib in 64u64..4000) {
         let text = spec_of(&workstation(2), engines);
         let mut world = World::ideal(read_text(&text, "t.toml").unwrap());
         let bytes = 2 * kib * 1024;
         let case = case(Algorithm::Direct, Collective::AllGather, Protocol::CopyEngine, &world, bytes);
         let transfer = (bytes / 2) as f64 * 20.0;
-        // Peer access: the writer's engine alone.
+        // Peer access: only the writer's engine is used.
         close(run(&world, &case).time, transfer + 2_000_000.0)?;
-        // Staged: an engine at each end, half the way each.
+        // Staged: an engine at each end, each for half of the route.
         world.routes.p2p = PeerAccess::Off;
         let slower = if engines == 1 { 2.0 } else { 1.0 };
         close(run(&world, &case).time, slower * transfer + 2_000_000.0)?;
     }
 
-    /// Through host memory, n GPUs share its bandwidth, twice for each byte.
+    /// Through host memory, n GPUs share its bandwidth, and each byte uses it twice.
     #[test]
     fn staged_traffic_writes_and_reads_host_memory(gpus in 2u32..=12, kib in 64u64..4000, peers in any::<bool>()) {
         let mut world = World::ideal(workstation(gpus));
@@ -144,7 +146,7 @@ proptest! {
         close(timeline.time, steps as f64 * (per_step + 2_000_000.0))?;
     }
 
-    /// Instances of one GPU share its PCIe link both ways, and never touch NVLink.
+    /// Instances of one GPU share its PCIe link in both directions, and do not use NVLink.
     #[test]
     fn instances_share_the_link_of_their_gpu(kib in 64u64..4000, instances in 2usize..=7) {
         let host = load(&FabricRequest { gpus: Some(1), ..FabricRequest::of("hgx-h200") }).unwrap();
@@ -166,8 +168,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// A ring all_reduce reads every contribution once over PCIe, in place too, and writes what other ranks finished; NVLink
-    /// carries what it did.
+    /// A ring all_reduce reads every contribution once over PCIe, in place as well, and writes what other ranks
+    /// finished; NVLink carries as much as before.
     #[test]
     fn host_buffers_are_read_and_written_once(gpus in 2u32..=8, kib in 1u64..4000, in_place in any::<bool>()) {
         let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
@@ -184,22 +186,22 @@ proptest! {
         prop_assert!((used(&timeline, link("gpu0->pcie_switch0")) - others).abs() < 1.0);
         prop_assert_eq!(used(&timeline, link("gpu0->nvswitch0")), used(&at_home, link("gpu0->nvswitch0")));
         prop_assert!(timeline.time > at_home.time);
-        // Pageable memory is copied by the CPU first: two more uses of its memory for each.
+        // Pageable memory is copied by the CPU first, which adds two uses of its memory per byte.
         let memory = |timeline: &Timeline| used(timeline, Resource::Memory(node(&world, "cpu0")));
         let pinned = memory(&timeline);
         let mut world = world.with_buffers(BufferPlace::Pageable);
         let pageable = used(&run(&world, &case), Resource::Memory(node(&world, "cpu0")));
         prop_assert!((pageable - 3.0 * pinned).abs() < 1.0, "{pageable} and {pinned}");
-        // In the memory of another GPU, over NVLink: only that GPU's own rank is at home.
+        // In the memory of another GPU, over NVLink: only that GPU's own rank has local buffers.
         world.routes.buffers = BufferPlace::Peer(node(&world, "gpu0"));
         let peer = run(&world, &case);
         prop_assert_eq!(used(&peer, Resource::Link(world.fabric.find_link("gpu0->pcie_switch0").unwrap()[0])), 0.0);
         prop_assert!(peer.time > at_home.time);
     }
 
-    /// Direct exchange of host buffers: every block is read once for each receiver and written once.
+    /// Direct exchange of host buffers: every block is read once per receiver and written once.
     #[test]
-    fn blocks_are_read_for_each_receiver(gpus in 2u32..=8, kib in 1u64..400) {
+    fn host_blocks_are_read_once_per_receiver(gpus in 2u32..=8, kib in 1u64..400) {
         let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
         let world = World::ideal(host).with_buffers(BufferPlace::Pinned);
         let bytes = kib * 1024 * u64::from(gpus);
@@ -216,7 +218,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// Pages of managed memory move to the GPU once, however many ranks they are for, and none moves back.
+    /// Pages of managed memory move to the GPU once, for any number of receiving ranks, and none moves back.
     #[test]
     fn managed_pages_move_once(gpus in 2u32..=8, kib in 1u64..400, in_place in any::<bool>(), channels in 1u16..3) {
         let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::of("hgx-h200") }).unwrap();
@@ -249,7 +251,7 @@ proptest! {
 }
 
 #[test]
-fn buffers_lie_with_the_nearest_cpu_or_are_refused() {
+fn host_buffers_are_on_the_nearest_cpu_or_rejected() {
     let place = |preset: &str, buffers: BufferPlace, gpu: &str| {
         let world = World::ideal(load(&FabricRequest::of(preset)).unwrap()).with_buffers(buffers);
         let place = world.router().place_of_buffers(node(&world, gpu));
@@ -269,14 +271,14 @@ fn buffers_lie_with_the_nearest_cpu_or_are_refused() {
     assert!(combination(Algorithm::Ring, Protocol::Simple, Collective::AllReduce, &abilities).is_ok());
 }
 
-/// The spec of a workstation with another number of copy engines.
+/// Spec of a workstation with another number of copy engines.
 fn spec_of(fabric: &Fabric, engines: u32) -> String {
     let spec = fabricast_topologies::write::spec::write(fabric).unwrap();
     spec.replace("copy_engines = 1", &format!("copy_engines = {engines}"))
 }
 
 #[test]
-fn who_shares_a_gpu_has_no_multicast() {
+fn ranks_that_share_a_gpu_have_no_multicast() {
     let abilities = |world: &World| {
         let placement = world.placement();
         Abilities::of(&world.fabric, &world.router(), &placement, world.per_host(), InNetwork::Allowed).multicast
@@ -310,9 +312,10 @@ fn stores_into_peers_need_peer_access() {
     assert_eq!(why(&cut, Protocol::Ll), None);
 }
 
-/// Where memory rests on the way: the receiver's CPU inside a host; both ends' own CPUs where NICs do not read GPUs.
+/// Host memory used for staging: the receiver's CPU within a host; both ends' own CPUs if NICs cannot access GPU
+/// memory.
 #[test]
-fn staged_ways_rest_where_nccl_puts_its_buffers() {
+fn routes_are_staged_where_nccl_places_its_buffers() {
     let mut world = World::ideal(load(&FabricRequest { nodes: Some(2), ..FabricRequest::of("hgx-h200") }).unwrap());
     world.routes.p2p = PeerAccess::Off;
     world.routes.gdr = GpuDirect::Off;

@@ -1,4 +1,4 @@
-//! The engine on workloads made by hand, where the times are known in closed form.
+//! The engine on hand-made workloads whose times are known in closed form.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{Edge, EngineError, Pace, Passage, Recording, Watch, Workload, run, run_to_end};
@@ -15,8 +15,8 @@ fn gbps(rate: f64) -> Rate {
     Rate::from(Bandwidth::from_gbps(rate))
 }
 
-/// A ring over `n` ranks on a switch: rank r sends over its port out and the next rank's port in; operation i waits for
-/// operation i − 1 of the rank before.
+/// A ring over `n` ranks on a switch: rank r sends over its output port and the next rank's input port; operation i
+/// waits for operation i − 1 of the previous rank.
 fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
     let mut workload = Workload::new();
     let ports: Vec<_> = (0..2 * n).map(|_| workload.system.add_resource(gbps(450.0))).collect();
@@ -32,7 +32,7 @@ fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
 }
 
 #[test]
-fn a_ring_takes_latency_and_chunk_for_each_step() {
+fn ring_steps_take_latency_plus_transfer_time() {
     let workload = ring(8, 14, 131_072);
     let outcome = run_to_end(&workload).unwrap();
     let step = LATENCY.0 + (131_072u64 * 1_000).div_ceil(450);
@@ -43,8 +43,8 @@ fn a_ring_takes_latency_and_chunk_for_each_step() {
 }
 
 #[test]
-fn a_late_rank_delays_the_chain_by_its_lateness() {
-    // Chunks of no bytes, so that what piled up at the late rank does not share its port.
+fn a_late_rank_delays_the_chain_by_its_delay() {
+    // Chunks without bytes, so that queued messages of the late rank do not share its port.
     let mut workload = ring(5, 8, 0);
     let on_time = run_to_end(&workload).unwrap();
     workload.paces[3].not_before = Picos(20_000_000);
@@ -54,7 +54,7 @@ fn a_late_rank_delays_the_chain_by_its_lateness() {
 }
 
 #[test]
-fn operations_that_wait_for_each_other_are_a_deadlock() {
+fn circular_dependencies_are_a_deadlock() {
     let mut workload = ring(3, 4, 1);
     for edge in &mut workload.waits {
         edge.start = 0;
@@ -63,7 +63,7 @@ fn operations_that_wait_for_each_other_are_a_deadlock() {
 }
 
 #[test]
-fn a_transfer_of_years_is_an_error() {
+fn transfers_beyond_the_time_limit_are_an_error() {
     let mut workload = ring(1, 1, 1 << 50);
     workload.system = System::new();
     let slow = workload.system.add_resource(Rate(1));
@@ -79,7 +79,7 @@ fn an_interrupt_stops_a_long_run() {
     assert_eq!(run(&workload, watch), Err(EngineError::Interrupted));
 }
 
-/// Flows as (start, bytes, port out, port in) on a switch of `ports` ports, with the outcome of a slow fluid oracle.
+/// Creates a workload of flows given as (start, bytes, output port, input port) on a switch of `ports` ports.
 fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
     let mut workload = Workload::new();
     let capacity: Vec<_> = (0..2 * ports).map(|_| workload.system.add_resource(gbps(1.0))).collect();
@@ -93,7 +93,7 @@ fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
     workload
 }
 
-/// Rates by repeated halving of a common level, in floating point; time by small exact events.
+/// End times by progressive filling of a common rate level in floating point, with exact small steps in time.
 fn fluid_oracle(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Vec<f64> {
     let mut left: Vec<f64> = flows.iter().map(|f| f.1 as f64).collect();
     let mut done: Vec<Option<f64>> = vec![None; flows.len()];
@@ -150,9 +150,9 @@ fn some_flows() -> impl Strategy<Value = Vec<(u64, u64, usize, usize)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Every flow ends when a fluid model written from the definition says, to a few picoseconds.
+    /// Every flow ends when a fluid model written from the definition predicts, within a few picoseconds.
     #[test]
-    fn flows_end_when_the_fluid_oracle_says(flows_given in some_flows()) {
+    fn flow_ends_match_the_fluid_oracle(flows_given in some_flows()) {
         let workload = flows(4, &flows_given);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
         let outcome = run(&workload, watch).unwrap();
@@ -169,9 +169,9 @@ proptest! {
         prop_assert_eq!(run_to_end(&flows(4, &flows_given)).unwrap(), outcome);
     }
 
-    /// Costs along the last chain add up to the end.
+    /// Costs along the critical path add up to the end.
     #[test]
-    fn costs_add_up(flows_given in some_flows()) {
+    fn costs_add_up_to_the_end(flows_given in some_flows()) {
         let outcome = run_to_end(&flows(4, &flows_given)).unwrap();
         prop_assert_eq!(outcome.costs.total(), outcome.end);
     }
@@ -180,9 +180,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The steps of the critical path follow each other and add up to the end; loads add up to what flowed.
+    /// The steps of the critical path are consecutive and add up to the end; loads add up to the bytes carried.
     #[test]
-    fn the_critical_path_adds_up_and_so_do_loads(n in 2u32..9, steps in 1u32..12, chunk in 0u64..100_000, late in 0u64..5_000_000) {
+    fn critical_path_and_loads_add_up(n in 2u32..9, steps in 1u32..12, chunk in 0u64..100_000, late in 0u64..5_000_000) {
         let mut workload = ring(n, steps, chunk);
         workload.paces[0].not_before = Picos(late);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };

@@ -1,5 +1,5 @@
-//! The fastest candidate of a plan is never slower than a strategy that runs: each is simulated by itself, whatever the search knew
-//! of it.
+//! The fastest candidate of a plan is never slower than any strategy that runs; each strategy is simulated
+//! independently of the search.
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
@@ -17,7 +17,7 @@ use proptest::strategy::Strategy as _;
 use crate::matrices::matrix_of;
 use crate::worlds::{Scene, World, scenes};
 
-/// A call, planned with its root in the middle of the ranks, and the channel counts that the plan says it tries.
+/// Plans a call with its root in the middle of the ranks; returns the row and the channel counts that the plan tries.
 fn planned(world: &World, collective: Collective, bytes: Bytes) -> Option<(Row, Vec<u16>)> {
     let (router, placement, restriction) = (world.router(), world.placement(), Restriction::default());
     let matrix = matrix_of(world.ranks(), 1 << 20, 7);
@@ -34,7 +34,7 @@ fn planned(world: &World, collective: Collective, bytes: Bytes) -> Option<(Row, 
     Some((row, tried))
 }
 
-/// Simulates a call of `asked` bytes done by a strategy; `None` where there is no such schedule.
+/// Simulates a call of `asked` bytes with a strategy; `None` if there is no such schedule.
 fn simulated(world: &World, (row, asked): (&Row, Bytes), strategy: Strategy) -> Option<Picos> {
     let (router, placement) = (world.router(), world.placement());
     let abilities = Abilities::of(&world.fabric, &router, &placement, world.per_host(), InNetwork::Allowed);
@@ -50,13 +50,13 @@ fn simulated(world: &World, (row, asked): (&Row, Bytes), strategy: Strategy) -> 
     let generator = generator(strategy.algorithm, &shape).ok()?;
     match world.timed(generator.as_ref(), Folding::BlocksFirst, None) {
         Ok(timeline) => Some(timeline.time),
-        // Two ranks that it joins are not joined by this fabric.
+        // The fabric does not connect two ranks that the schedule connects.
         Err(SimulateError::Lower(LowerError::Unreachable(_))) => None,
         Err(error) => panic!("{strategy}: {error}"),
     }
 }
 
-/// Every strategy for a call on some of the channel counts that are tried.
+/// All strategies for a call on the given channel counts.
 fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item = Strategy> {
     let algorithms = Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective));
     let pairs = algorithms.flat_map(|algorithm| Protocol::ALL.map(|protocol| (algorithm, protocol)));
@@ -67,11 +67,11 @@ fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item 
 }
 
 fn sizes() -> impl proptest::strategy::Strategy<Value = Bytes> {
-    // From a byte to 64 MiB, evenly in the logarithm.
+    // From a byte to 64 MiB, uniformly in the logarithm.
     (0u32..=26, any::<u32>()).prop_map(|(power, part)| Bytes((1 << power) + (u64::from(part) >> (32 - power))))
 }
 
-/// Without late ranks, of which plans know nothing.
+/// World without late ranks, which plans do not model.
 fn world_of(scene: &Scene) -> World {
     World { delays: Vec::new(), ..scene.world() }
 }
@@ -98,7 +98,7 @@ proptest! {
             }
         }
         prop_assert_eq!(simulated(&world, (&row, bytes), row.fastest.strategy), Some(row.fastest.time));
-        // Fewer channels are worth a hundredth; here no library is asked whose choice could be kept.
+        // Fewer channels are preferred at a cost of up to 1 %; here no library's choice can be preferred.
         prop_assert!(row.pick.time.0 as f64 <= row.fastest.time.0 as f64 * 1.01);
     }
 }

@@ -1,4 +1,4 @@
-//! Timed flows: the order of the lines of their file does not matter, whatever the fabric, the traffic and the routing.
+//! Timed flows: the order of the lines in their file does not matter, for any fabric, traffic and routing.
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::flows::{self, Flow};
@@ -12,7 +12,7 @@ use proptest::sample::{Index, select};
 
 use crate::worlds::plants;
 
-/// A line of the file, by places among the GPUs; sizes and starts are few, so that flows coincide.
+/// A line of the file, with indices of the GPUs; few distinct sizes and starts, so that flows coincide.
 type Line = (Index, Index, u64, u64);
 
 fn lines() -> impl Strategy<Value = Vec<Line>> {
@@ -20,7 +20,7 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
     vec((any::<Index>(), any::<Index>(), sizes, select(vec![0, 0, 7, 100])), 1..40)
 }
 
-/// What a file says of each flow, sorted: what it is, and when it ends.
+/// Flows of a file with their end times, sorted.
 fn outcome(fabric: &Fabric, ecmp: Ecmp, lines: &[String]) -> Option<Vec<(Flow, Picos)>> {
     let text = format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"));
     let given = flows::parse(&text, "flows.csv", fabric).unwrap();
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_order_of_lines_does_not_matter(
+    fn order_of_lines_does_not_matter(
         plant in plants(24),
         given in lines(),
         hashed in any::<bool>(),

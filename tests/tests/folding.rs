@@ -1,5 +1,5 @@
-//! Folding changes nothing: what a folded run says is what the whole run says, to the picosecond, on any fabric, with any
-//! schedule, whatever symmetry is claimed; and it folds where everything is alike.
+//! Folding changes nothing: a folded run equals the whole run to the picosecond, on any fabric, for any schedule and
+//! any claimed symmetry; and runs with symmetric ranks are folded.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::critical::CriticalStep;
@@ -20,15 +20,15 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::{Plant, World, orders, places, plain, plants, scenes, switch};
 
-/// Runs a schedule folded and whole, by the first of its blocks where they are alike as well; all must say the same. Returns how far it
-/// folded.
+/// Runs a schedule folded and whole, and with one block representing equal ones; all results must agree. Returns the
+/// fold factor.
 fn fold_factor_of_equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<f64>, TestCaseError> {
     let Some((whole, factor)) = equal_runs(world, generator)? else { return Ok(None) };
     blocks_may_go_first(world, generator, &whole)?;
     Ok(factor)
 }
 
-/// The whole run, and how far the other folded; `None` where both were refused alike.
+/// Returns the whole run and the fold factor of the other; `None` if both fail in the same way.
 fn equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<(Timeline, Option<f64>)>, TestCaseError> {
     let whole = world.run(generator, Folding::Off);
     let folded = world.run(generator, Folding::WhereProved);
@@ -54,7 +54,8 @@ fn equal_runs(world: &World, generator: &dyn Generate) -> Result<Option<(Timelin
     }
 }
 
-/// Of thread blocks that are alike one is enough, and a run knows when it is out of time.
+/// Checks that simulating one of several equal thread blocks suffices, and that a run stops when it exceeds its time
+/// limit.
 fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline) -> Result<(), TestCaseError> {
     let end = whole.time - whole.launch;
     let found = world.timed(generator, Folding::BlocksFirst, Some(end)).unwrap();
@@ -69,15 +70,15 @@ fn blocks_may_go_first(world: &World, generator: &dyn Generate, whole: &Timeline
     if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| whole.operations > 0) {
         let abandoned = world.timed(generator, Folding::BlocksFirst, Some(too_early));
         let is_abandoned = matches!(abandoned, Err(SimulateError::Engine(EngineError::Abandoned { .. })));
-        // What ends as it starts is done before anybody looks at the time.
+        // Operations that end at their start finish before the time limit is checked.
         let startup = world.profile.protocol(generator.header().protocol).startup;
         prop_assert!(is_abandoned || too_early < startup, "{:?}", abandoned.map(|timeline| timeline.time));
     }
     Ok(())
 }
 
-/// What a rank does on its first channel, chunks aside: each run, and what it waits for by its place there (`None`: on another
-/// channel).
+/// Operations of a rank on its first channel without chunks: each run with the runs it waits for, by their index
+/// there (`None`: on another channel).
 fn first_channel(generator: &dyn Generate, rank: Rank) -> Vec<(String, Vec<String>)> {
     let places = |rank: Rank| {
         let mut program = Program::default();
@@ -138,7 +139,7 @@ fn are_equal(whole: &Timeline, folded: &Timeline) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What goes in loops, or chunk after chunk.
+/// Algorithms that work in loops or pipeline chunks.
 const IN_LOOPS: [(Algorithm, Collective); 12] = [
     (Algorithm::Ring, Collective::AllReduce),
     (Algorithm::Ring, Collective::AllGather),
@@ -157,18 +158,18 @@ const IN_LOOPS: [(Algorithm, Collective); 12] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
-    /// Schedules of the generators, on fabrics healthy and broken.
+    /// Schedules of the generators, on healthy and broken fabrics.
     #[test]
-    fn folded_runs_equal_whole_ones(scene in scenes(24), order in orders(), buffers in places()) {
+    fn folded_runs_equal_whole_runs(scene in scenes(24), order in orders(), buffers in places()) {
         let world = scene.world().with_buffers(buffers);
         let case = order.over(world.ranks(), world.per_host());
         fold_factor_of_equal_runs(&world, &*case.generator())?;
     }
 
-    /// What the planner takes for granted of algorithms: four channels that do the same are followed by more, and the first
-    /// channel does what a single one does.
+    /// Assumption of the planner: if four channels do the same, further ones do too, and the first channel does what
+    /// a single one does.
     #[test]
-    fn channels_are_alike_or_show_it_soon(scene in scenes(24), order in orders(), channels in 2u16..=33) {
+    fn four_equal_channels_imply_that_all_are_equal(scene in scenes(24), order in orders(), channels in 2u16..=33) {
         let world = World { delays: Vec::new(), ..scene.world() };
         let (router, placement) = (world.router(), world.placement());
         let setting = Setting {
@@ -197,9 +198,9 @@ proptest! {
         }
     }
 
-    /// Loop after loop of rings, and messages in turn along chains and trees, on blocks that work by passes.
+    /// Loops of rings and pipelined messages along chains and trees, on blocks that work in passes.
     #[test]
-    fn folded_loops_and_messages_in_turn_equal_whole_ones(
+    fn folded_loops_and_pipelines_equal_whole_runs(
         plant in plants(16),
         (algorithm, collective) in select(IN_LOOPS.to_vec()),
         protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
@@ -226,14 +227,14 @@ proptest! {
         fold_factor_of_equal_runs(&world, &*Case { algorithm, shape }.generator())?;
     }
 
-    /// Schedules that no generator made: alike on all ranks but for a few, which do something else.
+    /// Random schedules: equal on all ranks but for a few that differ.
     #[test]
-    fn folded_runs_of_drawn_schedules_equal_whole_ones(scene in scenes(12), sketch in sketches()) {
+    fn folded_runs_of_random_schedules_equal_whole_runs(scene in scenes(12), sketch in sketches()) {
         let world = scene.world();
         fold_factor_of_equal_runs(&world, &sketch.drawn(world.ranks()))?;
     }
 
-    /// What is claimed of a schedule's symmetry, true or false, does not matter where folding is proved.
+    /// A claimed symmetry of a schedule, true or false, does not matter if folding is proved.
     #[test]
     fn a_false_claim_of_symmetry_changes_nothing(scene in scenes(12), sketch in sketches(), stride in 1u32..4) {
         let world = scene.world();
@@ -247,7 +248,7 @@ proptest! {
     }
 }
 
-/// A schedule with somebody's word on its symmetry.
+/// A schedule with a claimed symmetry.
 struct Claimed<'a> {
     schedule: &'a dyn Generate,
     symmetry: Symmetry,
@@ -267,12 +268,12 @@ impl Generate for Claimed<'_> {
     }
 }
 
-/// What every rank does, as seen from it.
+/// An operation of every rank, relative to the rank.
 #[derive(Clone, Debug)]
 struct Stroke {
     kind: OpKind,
     len: u32,
-    /// How far on the peer is, and how much further from operation to operation.
+    /// Distance of the peer, and its increment per operation.
     peer: (u32, u32),
     channel: u16,
     chunk: (u32, u32),
@@ -280,7 +281,7 @@ struct Stroke {
     awaits: Vec<Await>,
 }
 
-/// What a stroke waits for: the stroke `earlier` places before it (0: itself), of the rank so much further on.
+/// Dependency of a stroke: the stroke `earlier` positions before it (0: itself) on the rank `further` ranks on.
 #[derive(Clone, Debug)]
 struct Await {
     earlier: usize,
@@ -289,7 +290,7 @@ struct Await {
     step: u32,
 }
 
-/// How a rank differs from the others.
+/// Difference of a rank from the others.
 #[derive(Clone, Debug)]
 enum Slip {
     Longer,
@@ -306,7 +307,7 @@ struct Sketch {
     slips: Vec<(prop::sample::Index, prop::sample::Index, Slip)>,
     segments: Vec<(u32, u32)>,
     protocol: Protocol,
-    /// Strokes may wait for later ones, and so for ever.
+    /// Strokes may wait for later ones, which can deadlock.
     may_deadlock: bool,
 }
 
@@ -372,7 +373,7 @@ fn sketches() -> impl Strategy<Value = Sketch> {
     )
 }
 
-/// A schedule written out.
+/// A materialized schedule.
 #[derive(Debug)]
 struct Drawn {
     header: Header,
@@ -442,7 +443,7 @@ impl Sketch {
 impl Await {
     fn dependency(&self, rank: u32, ranks: u32, number: usize, may_deadlock: bool) -> Dependency {
         let run = number.saturating_sub(self.earlier);
-        // Within strokes of one number, only what has a smaller index is safe to wait for.
+        // Among strokes of one index, only those with a smaller operation index are safe to wait for.
         let (shift, step) =
             if run == number && !may_deadlock { (-1 - self.shift.abs(), 1) } else { (self.shift, self.step) };
         Dependency { rank: Rank((rank + self.further) % ranks), run: run as u32, start: shift, step }
@@ -487,7 +488,7 @@ fn factor_on(fabric: Fabric, case: &Case) -> Option<f64> {
 }
 
 #[test]
-fn equal_ranks_on_a_switch_are_one() {
+fn equal_ranks_on_a_switch_fold_to_one() {
     for ranks in [2u32, 3, 8, 16, 37] {
         let fabric = || switch(ranks, LINK.0, LINK.1);
         for channels in [1u16, 4] {
@@ -509,7 +510,7 @@ fn equal_ranks_on_a_switch_are_one() {
 }
 
 #[test]
-fn hosts_and_rails_are_one() {
+fn symmetric_hosts_and_rails_fold_to_one() {
     let plant = Plant::Hosts { preset: "hgx-h200", nodes: 4, gpus: 8, network: "rail" };
     let mut case = case(Algorithm::Hierarchical, Collective::AllReduce, 32, 2);
     case.shape.ranks_per_node = 8;
@@ -540,8 +541,9 @@ fn one_late_rank_unfolds_a_ring() {
 }
 
 #[test]
-fn of_an_exchange_only_what_is_odd_unfolds() {
-    // In an exchange of all pairs every rank meets the slow one alike, so the others stay one.
+fn a_slow_link_partly_unfolds_an_all_pairs_exchange() {
+    // In an all-pairs exchange every rank communicates with the slow one in the same way, so the others remain
+    // symmetric.
     let slow = switch(16, LINK.0, LINK.1).slowed("gpu1->sw", 0.5).unwrap();
     let exchange = case(Algorithm::OneShot, Collective::AllReduce, 16, 1);
     let factor = factor_on(slow, &exchange);
@@ -549,8 +551,8 @@ fn of_an_exchange_only_what_is_odd_unfolds() {
 }
 
 #[test]
-fn a_ring_said_to_be_one_and_is_not() {
-    /// A ring whose rank 3 sends everything twice, and that claims to look the same from every rank.
+fn falsely_claimed_ring_symmetry_is_not_used() {
+    /// A ring whose rank 3 sends everything twice, but which claims to be symmetric over all ranks.
     struct Stutter(Box<dyn Generate + Send + Sync>);
     impl Generate for Stutter {
         fn header(&self) -> &Header {

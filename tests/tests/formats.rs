@@ -1,4 +1,4 @@
-//! Schedules in the formats of other tools: what is written is read back as a schedule that computes the same collective
+//! Schedules in the formats of other tools: a written schedule is read back as one that computes the same collective
 //! with the same traffic, and is written again to the same text.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::generators::{Case, cases, offers};
 
-/// Bytes from the memory of each rank into that of each other.
+/// Bytes from each rank's memory to each other's.
 fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
     let mut traffic = BTreeMap::new();
     for op in schedule.operations().filter(|op| op.kind.is_transfer() && op.rank != op.peer) {
@@ -27,7 +27,7 @@ fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
     traffic
 }
 
-/// Writes, reads and writes again; nothing where the format cannot say what the schedule says.
+/// Writes, reads and writes again; returns false if the format cannot express the schedule.
 fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, TestCaseError> {
     let text = match write(schedule, format) {
         Ok(text) => text,
@@ -50,11 +50,11 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
         prop_assert!((after[pair] - bytes).abs() <= bytes * 1e-9, "{pair:?}: {bytes} became {}", after[pair]);
     }
     let again = match write(&back, format) {
-        // What a file says in one step may be two operations once read, of which a file has so many at most.
+        // One step of a file may be read as two operations, and a file is limited in operations.
         Err(WriteError::TooFine { .. }) => return Ok(true),
         again => again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?,
     };
-    // A text may signal what is known already; what is read from it no longer does, and soon stays as it is.
+    // A text may contain redundant signals; rereading removes them, and the text soon reaches a fixed point.
     let (mut before, mut again) = (text.clone(), again);
     for _ in 0..3 {
         if again == before {
@@ -86,8 +86,8 @@ proptest! {
 }
 
 #[test]
-fn every_algorithm_is_written_in_every_format() {
-    // Neither format has words for a matrix or a barrier.
+fn algorithms_are_written_in_every_format_that_can_express_them() {
+    // Neither format can express a matrix or a barrier.
     for (algorithm, collective) in offers().into_iter().filter(|(_, collective)| collective.has_sizes()) {
         let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers: BufferUse::OutOfPlace };
         let ranks_per_team = if algorithm == Algorithm::NvlsTree { 4 } else { 8 };
@@ -96,7 +96,7 @@ fn every_algorithm_is_written_in_every_format() {
         let case = Case { algorithm, shape };
         for format in [Format::MscclXml, Format::Mscclpp] {
             let written = round_trip(&case, &case.schedule(), format);
-            // MSCCL has no multicast, MSCCL++ none whose result stays with its rank.
+            // MSCCL has no multicast; MSCCL++ has none whose result stays with its rank.
             let through_switch = algorithm.in_network() == InNetwork::Allowed;
             let expected = match (format, collective) {
                 (Format::Mscclpp, Collective::AllReduce | Collective::AllGather) => algorithm != Algorithm::NvlsTree,
@@ -108,7 +108,7 @@ fn every_algorithm_is_written_in_every_format() {
 }
 
 #[test]
-fn no_wait_of_a_file_can_be_left_out() {
+fn every_wait_of_a_file_is_necessary() {
     let call = Call {
         collective: Collective::AllReduce,
         bytes: Bytes(1 << 10),
@@ -130,7 +130,7 @@ fn no_wait_of_a_file_can_be_left_out() {
             assert!(!right(&cut), "{algorithm:?}: {}", &msccl[at - 90..end]);
             tried += 1;
         }
-        // MSCCL++: a wait in the middle, which would then be that for a later signal.
+        // MSCCL++: a wait in the middle; without it, the next wait would match a later signal.
         for (at, wait) in plan.match_indices("{\"name\": \"wait\"") {
             if plan[at..].lines().nth(1).is_some_and(|next| next.contains("nop")) {
                 let cut = format!("{}{}{}", &plan[..at], "{\"name\": \"nop\"", &plan[at + wait.len()..]);
@@ -142,14 +142,14 @@ fn no_wait_of_a_file_can_be_left_out() {
     }
 }
 
-/// A published file.
+/// Reads a published file.
 fn sample(name: &str) -> Schedule {
     let path = format!("{}/data/schedules/{name}", env!("CARGO_MANIFEST_DIR"));
     read(&std::fs::read_to_string(path).unwrap(), name).unwrap()
 }
 
 #[test]
-fn published_files_become_each_other() {
+fn published_files_convert_between_formats() {
     for name in [
         "msccl-alltoall-8n-0-9kb.xml",
         "msccl-allreduce-allpairs-8n-ll-32tb.xml",
@@ -171,8 +171,8 @@ fn published_files_become_each_other() {
 }
 
 #[test]
-fn a_ring_is_written_as_relays() {
-    // One send, then as many relays as there are other steps but the last, which only receives.
+fn rings_are_written_as_relays() {
+    // One send, then a relay for each further step but the last, which only receives.
     let text = write(&sample("msccl-all-reduce-ring-ll.xml"), Format::MscclXml).unwrap();
     let count = |kind: &str| text.matches(&format!("type=\"{kind}\"")).count();
     assert_eq!([count("s"), count("r"), count("rrc"), count("rrcs") + count("rcs")], [384, 384, 0, 11_520 - 384]);

@@ -1,5 +1,5 @@
-//! Every generator, on random calls: its schedule computes the collective, its programs do not depend on the order in
-//! which they are asked for, the symmetry that it declares is one, and its depth and traffic are those of its formula.
+//! Generators on random calls: every schedule computes its collective, programs do not depend on the order of
+//! requests, declared symmetries hold, and depth and traffic match the formulas.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use crate::matrices::with_matrix;
 
-/// An algorithm and what it is asked for.
+/// An algorithm and its shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) algorithm: Algorithm,
@@ -35,15 +35,15 @@ impl Case {
     }
 }
 
-/// Slots that every schedule gets along with: a double tree with many loops needs three, NCCL has eight.
+/// Number of slots that suffices for every schedule: a double tree with many loops needs three, NCCL has eight.
 const FEWEST_SLOTS: u32 = 3;
 
-/// All pairs of algorithm and collective that there are.
+/// All supported pairs of algorithm and collective.
 pub(crate) fn offers() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
 }
 
-/// Ranks of a multicast team, for algorithms that need them.
+/// Ranks of a multicast team, for algorithms that need one.
 pub(crate) fn team_of(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
     match algorithm {
         Algorithm::Nvls => ranks,
@@ -57,14 +57,14 @@ pub(crate) fn is_rooted(collective: Collective) -> bool {
     matches!(collective, Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter)
 }
 
-/// A permutation of `0..ranks` from numbers to sort by.
+/// Permutation of `0..ranks` from sort keys.
 fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
     let mut order: Vec<u32> = (0..ranks).collect();
     order.sort_by_key(|&rank| (keys[rank as usize % keys.len()], rank));
     order.into_iter().map(Rank).collect()
 }
 
-/// Sides of a grid in as many dimensions as hosts have prime factors.
+/// Sides of a grid with one dimension per prime factor of the number of hosts.
 pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
     let mut sides = Vec::new();
     for prime in [2, 3, 5, 7, 11, 13] {
@@ -77,9 +77,10 @@ pub(crate) fn grid_of(mut hosts: u32) -> Vec<u32> {
     sides
 }
 
-/// The chunks of a loop of what streams are as many whatever the number of hosts; others cut buffers into blocks of ranks.
+/// Streaming algorithms cut a loop into the same number of chunks for any number of hosts; others cut buffers into
+/// one block per rank.
 #[test]
-fn what_streams_is_cut_alike_for_any_ranks() {
+fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
     for (algorithm, collective) in offers() {
         let chunks = |ranks: u32| {
             let root = Rank(0);
@@ -152,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn programs_do_not_depend_on_the_order_of_asking(case in cases(16), keys in prop::collection::vec(any::<u32>(), 16)) {
+    fn programs_do_not_depend_on_the_order_of_requests(case in cases(16), keys in prop::collection::vec(any::<u32>(), 16)) {
         let generator = case.generator();
         let program = |rank: Rank| {
             let mut program = Program::default();
@@ -183,16 +184,16 @@ proptest! {
         }
     }
 
-    /// What ranks send each other is the same whether each is looked at or one for those that it stands for.
+    /// The traffic between ranks is the same if computed for each rank or for one representative of symmetric ranks.
     #[test]
-    fn what_is_sent_by_symmetry_is_what_is_sent(case in cases(24)) {
+    fn traffic_by_symmetry_equals_traffic_of_all_ranks(case in cases(24)) {
         let generator = case.generator();
         let profile = Profile::ideal();
         prop_assert_eq!(sent(&*generator, &profile), sent(&WithoutSymmetry(&*generator), &profile));
     }
 
     #[test]
-    fn json_gives_the_same_schedule_back(case in cases(12)) {
+    fn schedules_round_trip_through_json(case in cases(12)) {
         let schedule = case.schedule();
         let text = json::to_json(&schedule);
         let back = json::from_json(&text, "test").unwrap();
@@ -205,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn credits_are_those_of_the_definition(case in cases(12), depth in 0u32..6) {
+    fn credits_match_their_definition(case in cases(12), depth in 0u32..6) {
         let schedule = case.schedule();
         let credited = fifo::with_credits(&schedule, depth).unwrap();
         prop_assert_eq!(credited.operation_count(), schedule.operation_count());
@@ -223,7 +224,7 @@ proptest! {
     }
 }
 
-/// What every operation waits for because of FIFOs, in as few thoughts as possible.
+/// FIFO dependencies of every operation, computed directly from the definition.
 fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
     let operations: Vec<Operation> = schedule.operations().collect();
     let waits: Vec<Vec<OpId>> = operations.iter().map(|op| schedule.waits_for(op.run, op.index).collect()).collect();
@@ -254,7 +255,7 @@ fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
 }
 
 #[test]
-fn credits_of_regular_schedules_are_few_runs() {
+fn credits_of_regular_schedules_need_few_runs() {
     let call = Call {
         collective: Collective::AllReduce,
         bytes: Bytes(1 << 20),
@@ -278,13 +279,13 @@ proptest! {
     }
 }
 
-/// Ranks of a host to try: one host, and equal hosts.
+/// Host sizes to try: one host, and all equal divisions.
 fn hosts_of(ranks: u32) -> Vec<u32> {
     std::iter::once(0).chain((1..ranks).filter(|size| ranks.is_multiple_of(*size))).collect()
 }
 
 #[test]
-fn every_call_of_few_ranks_is_computed() {
+fn all_calls_of_up_to_17_ranks_compute_their_collective() {
     for (algorithm, collective) in offers() {
         for ranks in 2..=17 {
             let roots = if is_rooted(collective) { vec![0, ranks / 2, ranks - 1] } else { vec![0] };
@@ -311,7 +312,7 @@ fn every_call_of_few_ranks_is_computed() {
     }
 }
 
-/// A generator that claims nothing.
+/// A generator that claims no symmetry.
 struct WithoutSymmetry<'a>(&'a dyn Generate);
 
 impl Generate for WithoutSymmetry<'_> {
@@ -324,8 +325,8 @@ impl Generate for WithoutSymmetry<'_> {
     }
 }
 
-/// Whether turning one digit of every rank by one maps the schedule to itself, chunks of equal size being
-/// interchangeable as long as it is done consistently.
+/// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size are
+/// interchangeable if that is done consistently.
 fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
     let turned = |rank: Rank| {
         let value = rank.0 / digit.stride % digit.length;
@@ -374,7 +375,7 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
             }
         }
     }
-    // Single chunks say which becomes which; spans must then become spans, in whatever order inside.
+    // Single chunks determine the mapping; spans must then map to spans, in any internal order.
     moves.sort_by_key(|&(_, _, span, _)| span);
     for (from, to, span, place) in moves {
         let chunk = |(owner, first): (Rank, ChunkRef), i: u32| (owner, ChunkRef { index: first.index + i, ..first });
@@ -396,7 +397,7 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
     Ok(())
 }
 
-/// A one-to-one relation under construction.
+/// A bijection under construction.
 #[derive(Default)]
 struct Bijection {
     forth: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
@@ -409,7 +410,7 @@ impl Bijection {
     }
 }
 
-/// Transfers on the longest chain of dependencies, and the most bytes that any rank sends.
+/// Number of transfers on the longest dependency chain, and the largest number of bytes sent by a rank.
 fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     let mut depths: HashMap<u32, u32> = HashMap::new();
     fn depth(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
@@ -419,7 +420,7 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
         let (run, index) = schedule.locate(op);
         let before = schedule.waits_for(run, index).map(|on| depth(schedule, on, known)).max().unwrap_or(0);
         let kind = schedule.run(run).kind;
-        // A barrier's steps are signals.
+        // The steps of a barrier are signals.
         let is_step =
             kind.is_transfer() || (kind == OpKind::Signal && schedule.header().call.collective == Collective::Barrier);
         let depth = before + u32::from(is_step);
@@ -440,8 +441,8 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     (deepest, sent.into_iter().fold(0.0, f64::max))
 }
 
-/// Transfers on the longest chain of which each begins when the one before has arrived. A message that follows another on its
-/// connection leaves while that one is still on its way, and arrives no earlier.
+/// Number of transfers on the longest chain in which each begins after the previous one has arrived. A message that
+/// follows another on its connection is sent while that one is in transit, and arrives no earlier.
 fn in_series(schedule: &Schedule) -> u32 {
     fn chain(schedule: &Schedule, op: OpId, known: &mut HashMap<u32, u32>) -> u32 {
         if let Some(&chain) = known.get(&op.0) {
@@ -464,7 +465,7 @@ fn in_series(schedule: &Schedule) -> u32 {
     schedule.operations().map(|op| chain(schedule, op.id, &mut known)).max().unwrap_or(0)
 }
 
-/// What all ranks send together, in bytes.
+/// Total bytes sent by all ranks.
 fn sent_together(schedule: &Schedule) -> f64 {
     let size = |chunk| schedule.header().layout.size(chunk);
     let of = |op: Operation| (0..op.span).map(move |i| size(op.src.index + i));
@@ -473,7 +474,7 @@ fn sent_together(schedule: &Schedule) -> f64 {
 }
 
 #[test]
-fn facts_are_told_once_of_every_algorithm_and_collective() {
+fn every_algorithm_and_collective_has_exactly_one_fact() {
     let mut told: Vec<_> = facts().map(|facts| (facts.algorithm, facts.collective)).collect();
     let mut offered = offers();
     told.sort_unstable();
@@ -481,9 +482,10 @@ fn facts_are_told_once_of_every_algorithm_and_collective() {
     assert_eq!(told, offered);
 }
 
-/// Steps, what the busiest rank sends, and whether all together send the least that there is; `nvls.rs` has what goes through switches.
+/// Number of steps, bytes sent by the busiest rank, and whether the total traffic is minimal. See `nvls.rs` for
+/// traffic through switches.
 #[test]
-fn steps_and_traffic_are_those_of_the_facts() {
+fn steps_and_traffic_match_the_facts() {
     for facts in facts().filter(|facts| facts.traffic != Traffic::Switched) {
         let Facts { algorithm, collective, .. } = facts;
         let (mut sends_more, mut counts) = (false, 0);
@@ -521,14 +523,14 @@ fn steps_and_traffic_are_those_of_the_facts() {
     }
 }
 
-/// The least that all ranks must get from others.
+/// Minimum number of bytes that all ranks must receive from others.
 fn least(shape: &Shape) -> u128 {
     shape.matrix.as_ref().map_or_else(|| least_traffic(&shape.call), |matrix| matrix.crossing().0.into())
 }
 
 #[test]
 fn a_ring_needs_two_slots() {
-    // With one, every rank's slot is full and waits for the next rank's to empty.
+    // With one slot, every rank's slot is full and waits for the next rank's to be emptied.
     for collective in [Collective::AllReduce, Collective::AllGather] {
         let call = Call { collective, bytes: Bytes(64), ranks: 4, root: Rank(0), buffers: BufferUse::OutOfPlace };
         let schedule = Case { algorithm: Algorithm::Ring, shape: Shape::new(call, Protocol::Ll) }.schedule();
@@ -539,7 +541,7 @@ fn a_ring_needs_two_slots() {
 }
 
 #[test]
-fn slots_are_taken_in_the_order_of_sending_where_runs_hold_one_step_of_all_loops() {
+fn slots_are_used_in_send_order_if_runs_hold_one_step_of_all_loops() {
     let call = Call {
         collective: Collective::ReduceScatter,
         bytes: Bytes(840),
@@ -576,7 +578,7 @@ fn trees_of_hosts_are_shallow() {
 }
 
 #[test]
-fn runs_do_not_grow_with_ranks_where_all_ranks_do_the_same() {
+fn number_of_runs_does_not_grow_with_symmetric_ranks() {
     let runs = |algorithm, collective, ranks, chunk: Option<u64>| {
         let call = Call { collective, bytes: Bytes(1 << 20), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
         let shape = Shape { channels: 2, chunk: chunk.map(Bytes), ..Shape::new(call, Protocol::Simple) };
@@ -591,7 +593,7 @@ fn runs_do_not_grow_with_ranks_where_all_ranks_do_the_same() {
         assert_eq!(runs(Algorithm::Tree, Collective::AllReduce, ranks, None), 2 * 4);
         assert_eq!(runs(Algorithm::Ring, Collective::Broadcast, ranks, None), 2);
     }
-    // Per channel, two pieces and a wait for each of log2 n steps, and a copy.
+    // Per channel: two pieces and a wait for each of log2 n steps, and a copy.
     for (ranks, steps) in [(16, 4), (4096, 12)] {
         for (algorithm, collective, most) in [
             (Algorithm::RecursiveDoubling, Collective::AllReduce, 2 * steps + 2),
@@ -609,14 +611,14 @@ fn runs_do_not_grow_with_ranks_where_all_ranks_do_the_same() {
             assert!(runs(algorithm, collective, ranks, None) <= 2 * most, "{algorithm} {collective} of {ranks}");
         }
     }
-    // Rows or columns of blocks: some √n.
+    // Rows or columns of blocks: about √n.
     assert!(runs(Algorithm::Bruck, Collective::AllToAll, 4096, None) <= 2 * 16 * 64);
-    // Many loops of a small ring take a run per step.
+    // Many loops of a small ring need one run per step.
     assert_eq!(runs(Algorithm::Ring, Collective::AllReduce, 8, Some(64)), 2 * 14);
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn impossible_calls_are_rejected_with_a_reason() {
     let call = |collective, ranks| Call {
         collective,
         bytes: Bytes(1 << 20),

@@ -1,4 +1,4 @@
-//! Calls that follow each other at once: ranks that are through early begin the next.
+//! Back-to-back calls: ranks that finish early begin the next call.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::generators::Case;
 use crate::worlds::{World, switch};
 
-/// From call to call, and of a call alone.
+/// Time per call in a sequence, and time of a single call.
 fn times(world: &World, case: &Case) -> (Picos, Picos) {
     let (router, placement) = (world.router(), world.placement());
     let setting =
@@ -30,9 +30,10 @@ fn chain(collective: Collective, ranks: u32, bytes: u64, root: u32) -> Case {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Along a chain a call takes a hop after the other, and calls in a row one hop each, however long the chain.
+    /// A single call along a chain takes all hops one after the other; back-to-back calls take one hop each, for any
+    /// length of the chain.
     #[test]
-    fn a_chain_passes_a_call_in_the_time_of_one_hop(
+    fn back_to_back_calls_on_a_chain_take_one_hop_each(
         ranks in 2u32..12,
         root in 0u32..12,
         bytes in 1u64..50_000_000,
@@ -47,9 +48,10 @@ proptest! {
         prop_assert!(alone.0.abs_diff(u64::from(ranks - 1) * (hop + 2 * latency)) <= 2 * u64::from(ranks));
     }
 
-    /// With an NCCL's costs too, more ranks on one switch take no longer from call to call, and no call in a row takes longer than alone.
+    /// With NCCL's costs as well, back-to-back calls on one switch take no longer with more ranks, and no longer than
+    /// a single call.
     #[test]
-    fn calls_in_a_row_take_no_longer_than_one_alone(
+    fn back_to_back_calls_take_no_longer_than_a_single_call(
         ranks in 2u32..9,
         bytes in 1u64..50_000_000,
         algorithm in prop_oneof![Just(Algorithm::Ring), Just(Algorithm::Tree), Just(Algorithm::Direct)],

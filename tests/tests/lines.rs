@@ -1,6 +1,5 @@
-//! Operations that stand in line: when each one flows and ends, against a simulation that goes tick by tick; what the critical
-//! path says of them; that a delay is passed on at most whole; and that neither the order of runs nor that of events within an
-//! instant matters.
+//! Serialized operations: start and end times against a tick-by-tick simulation; critical paths; a delay is passed on
+//! at most in full; the order of runs and of simultaneous events does not matter.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{Edge, Outcome, Pace, Passage, PerOp, Recording, Standing, Watch, WorkRun, Workload, run};
@@ -11,7 +10,7 @@ use fabricast_topologies::{Bandwidth, Picos};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Everything takes whole ticks; a line passes a byte in one.
+/// Picoseconds per tick. All times are whole ticks, and a line passes one byte per tick.
 const TICK: u64 = 1000;
 
 /// One operation, in ticks.
@@ -23,17 +22,18 @@ struct Step {
     not_before: u64,
 }
 
-/// Operations on a line, which wait for those of blocks before.
+/// Operations on a line, which wait for those of earlier blocks.
 #[derive(Clone, Debug)]
 struct Block {
-    /// Modulo the lines that there are.
+    /// Modulo the number of lines.
     line: usize,
     steps: Vec<Step>,
-    /// Step i waits for step i + shift of the block so far back (0: the one before), modulo those that there are.
+    /// Step i waits for step i + shift of an earlier block (0: the previous one), modulo the number of earlier
+    /// blocks.
     waits: Vec<(usize, i32)>,
 }
 
-/// Few values, so that much happens at one instant.
+/// Few distinct values, so that many events are simultaneous.
 fn blocks() -> impl Strategy<Value = Vec<Block>> {
     let late = prop_oneof![4 => Just(0u64), 1 => 1u64..12];
     let step = (0u64..3, 0u64..3, 0u64..4, late).prop_map(|(software, latency, bytes, not_before)| Step {
@@ -47,12 +47,12 @@ fn blocks() -> impl Strategy<Value = Vec<Block>> {
     vec(block, 1..7)
 }
 
-/// What block `number` waits for: blocks before it, by how much.
+/// Blocks that block `number` waits for, with the shift of each.
 fn awaited(block: &Block, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
     block.waits.iter().filter(move |_| number > 0).map(move |(back, shift)| (number - 1 - back % number, *shift))
 }
 
-/// The blocks as a workload in which block i is run `run_of[i]`, its place in line i, on so many lines.
+/// Creates a workload in which block i is run `run_of[i]` with place i in its line, on `lines` lines.
 fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
     let mut workload = Workload::new();
     let rate = Rate::from(Bandwidth(1_000_000_000_000 / TICK));
@@ -76,7 +76,7 @@ fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
             awaited(block, number).map(|(other, start)| Edge { run: run_of[other] as u32, start, step: 1 }).collect();
         let added = workload.add_run(WorkRun { len: block.steps.len() as u32, passage, work, pace }, &waits);
         let first = workload.lines.len() as u32;
-        // All on one line, or each of them on the same: that is one.
+        // All operations use one line: stated once, or for each of them.
         let (entries, line_of) = match number % 2 {
             0 => (1, PerOp::Same(first)),
             _ => (block.steps.len(), PerOp::Each(first)),
@@ -87,7 +87,7 @@ fn workload(blocks: &[Block], run_of: &[usize], lines: usize) -> Workload {
     workload
 }
 
-/// How many steps come before each one on the longest chain that it waits for.
+/// Length of the longest dependency chain before each step.
 fn levels(blocks: &[Block]) -> Vec<Vec<u32>> {
     let mut levels: Vec<Vec<u32>> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
@@ -102,10 +102,10 @@ fn levels(blocks: &[Block]) -> Vec<Vec<u32>> {
     levels
 }
 
-/// When each step flows and is done, in ticks.
+/// Start and end of each step's transfer, in ticks.
 type Times = Vec<Vec<(u64, u64)>>;
 
-/// The times where steps pass lines in the order in which they do when none is late.
+/// Times if steps pass lines in the order they have without delays.
 fn times(blocks: &[Block], lines: usize) -> Times {
     let mut on_time = blocks.to_vec();
     on_time.iter_mut().flat_map(|block| &mut block.steps).for_each(|step| step.not_before = 0);
@@ -113,8 +113,8 @@ fn times(blocks: &[Block], lines: usize) -> Times {
     tick_by_tick(blocks, lines, Some(&on_time))
 }
 
-/// The times where steps pass lines in the order of their times in another run, or without one in that in which they come; of those
-/// that come at once by level, then block, then step.
+/// Times if steps pass lines in the order of another run, or without one in order of arrival; simultaneous steps by
+/// level, then block, then step.
 fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times {
     let mut done: Vec<Vec<Option<(u64, u64)>>> = blocks.iter().map(|block| vec![None; block.steps.len()]).collect();
     let levels = levels(blocks);
@@ -123,11 +123,11 @@ fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times 
         .enumerate()
         .flat_map(|(number, block)| (0..block.steps.len()).map(move |i| (number, i)))
         .collect();
-    // Until when each line is taken.
+    // Time until which each line is occupied.
     let mut taken = vec![0; lines];
     let mut tick = 0;
     while done.iter().flatten().any(Option::is_none) {
-        // Whether a step has come by now.
+        // Returns the arrival time of a step if it has arrived by now.
         let came = |done: &[Vec<Option<(u64, u64)>>], number: usize, i: usize| {
             let block = &blocks[number];
             let mut from = block.steps[i].not_before;
@@ -143,7 +143,7 @@ fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times 
         };
         let waiting: Vec<(usize, usize)> =
             all.iter().copied().filter(|&(number, i)| done[number][i].is_none()).collect();
-        // What moves nothing waits for nobody; others may be ready at once because of it.
+        // Steps without bytes wait for no line; others may become ready immediately because of them.
         let nothing = waiting.iter().filter(|&&(number, i)| blocks[number].steps[i].bytes == 0);
         if let Some(&(number, i)) = nothing.into_iter().find(|&&(number, i)| came(&done, number, i).is_some()) {
             let time = came(&done, number, i).unwrap();
@@ -183,9 +183,9 @@ fn in_order(blocks: &[Block]) -> Vec<usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// One at a time, in the order in which they come where none is late.
+    /// Lines carry one operation at a time, in the order of arrival without delays.
     #[test]
-    fn one_of_a_line_flows_at_a_time(blocks in blocks(), lines in 1usize..4) {
+    fn lines_carry_one_operation_at_a_time(blocks in blocks(), lines in 1usize..4) {
         let workload = workload(&blocks, &in_order(&blocks), lines);
         let expected = times(&blocks, lines);
         for span in &recorded(&workload).spans {
@@ -194,9 +194,9 @@ proptest! {
         }
     }
 
-    /// Nothing ends later by more than what comes later, nor earlier.
+    /// A delay postpones each end by at most that delay, and advances none.
     #[test]
-    fn a_delay_is_passed_on_at_most_whole(
+    fn a_delay_is_passed_on_at_most_in_full(
         blocks in blocks(),
         lines in 1usize..4,
         late in any::<prop::sample::Index>(),
@@ -212,9 +212,10 @@ proptest! {
         }
     }
 
-    /// Costs add up to the end, and the steps of the critical path to both, also where the chain goes on with the one ahead.
+    /// Costs add up to the end, and so do the steps of the critical path, also where the path continues with the
+    /// preceding operation in the line.
     #[test]
-    fn the_critical_path_passes_along_lines(blocks in blocks(), lines in 1usize..4) {
+    fn critical_path_follows_lines(blocks in blocks(), lines in 1usize..4) {
         let workload = workload(&blocks, &in_order(&blocks), lines);
         let outcome = recorded(&workload);
         prop_assert_eq!(outcome.costs.total(), outcome.end);
@@ -224,13 +225,14 @@ proptest! {
         prop_assert_eq!(of(|step| step.software), outcome.costs.software);
         prop_assert_eq!(of(|step| step.latency), outcome.costs.latency);
         prop_assert_eq!(of(|step| step.bandwidth), outcome.costs.bandwidth);
-        // On lines with a port each nobody shares: what waits, waits for the one ahead, which is on the path.
+        // Each line has a port of its own, so nothing is shared: an operation waits for the preceding one, which is
+        // on the path.
         prop_assert_eq!(of(|step| step.sharing), Picos::ZERO);
     }
 
-    /// Runs in another order make events of an instant happen in another order, and change nothing.
+    /// Another order of runs changes the order of simultaneous events, and no result.
     #[test]
-    fn the_order_of_events_within_an_instant_does_not_matter_on_lines(
+    fn order_of_simultaneous_events_does_not_matter_on_lines(
         blocks in blocks(),
         lines in 1usize..4,
         keys in vec(any::<u32>(), 7),

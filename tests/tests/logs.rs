@@ -1,5 +1,5 @@
-//! Logs of nccl-tests: whatever it prints, with any flags and NCCL's messages in between, is read back as it was measured;
-//! no text makes a reader panic; manifests find their logs and fabrics.
+//! Logs of nccl-tests: its output, with any flags and with NCCL's messages in between, is read back exactly; no text
+//! makes a reader panic; manifests find their logs and fabrics.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_validate::measured::{manifest, read_log};
 use proptest::prelude::*;
 
-/// How nccl-tests fits a figure into a column: two decimals, one, none, as long as it fits, then an exponent.
+/// Formats a figure as nccl-tests does: two, one or no decimals, whichever fits the column, otherwise an exponent.
 fn fitted(value: f64, width: usize) -> String {
     let plain = [2, 1, 0].map(|decimals| format!("{value:.decimals$}"));
     plain.into_iter().find(|text| text.len() <= width).unwrap_or_else(|| {
@@ -19,14 +19,14 @@ fn fitted(value: f64, width: usize) -> String {
     })
 }
 
-/// A way to print a log.
+/// Options of a printed log.
 #[derive(Clone, Copy, Debug)]
 struct Flags {
     /// `-I`.
     per_call: bool,
     /// `-S`.
     stamps: bool,
-    /// Before 2.11: `error` instead of `#wrong`, no root, no version.
+    /// Output before 2.11: `error` instead of `#wrong`, no root, no version.
     old: bool,
     /// `-G`.
     graph: u32,
@@ -35,7 +35,7 @@ struct Flags {
     processes: u32,
     /// NCCL_DEBUG=INFO: messages between rows, and torn rows.
     messages: bool,
-    /// A trace is replayed: in place only.
+    /// Replay of a trace: in-place times only.
     replay: bool,
 }
 
@@ -47,7 +47,8 @@ struct Sample {
     tear: u8,
 }
 
-/// The program, its collective, what it names as reduction, and blocks in the larger buffer as a function of ranks.
+/// Name of the program, its collective, the name of its reduction, and the number of blocks in the larger buffer as a
+/// function of ranks.
 type Program = (&'static str, Collective, &'static str, fn(u64) -> u64);
 
 const PROGRAMS: [Program; 9] = [
@@ -78,7 +79,7 @@ fn print(program: usize, dtype: usize, flags: Flags, samples: &[Sample]) -> Stri
     if !flags.old {
         out.push_str("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n");
     }
-    // Old versions did not name the program.
+    // Old versions do not print the name of the program.
     if !flags.old {
         writeln!(out, "# Collective test starting: {name}").unwrap();
     }
@@ -154,7 +155,7 @@ fn flags() -> impl Strategy<Value = Flags> {
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (switches, 0..3u32, 1..4u32, 1..5u32, 1..4u32).prop_map(|(switches, graph, threads, gpus, processes)| {
         let (per_call, stamps, old, messages, replay) = switches;
-        // Old versions have none of the flags, and replay has one side and no room for a torn row.
+        // Old versions have none of the flags; a replay has one side and no torn rows.
         let (per_call, stamps) = (per_call && !old && !replay, stamps && !old && !replay);
         Flags {
             per_call,
@@ -181,7 +182,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
     prop::collection::vec(sample, 1..8)
 }
 
-/// Half of the last digit that nccl-tests prints in seven columns, as a share.
+/// Relative rounding error of a time that nccl-tests prints in seven columns.
 fn precision(time: f64) -> f64 {
     let decimals = if time < 9999.995 {
         0.005
@@ -199,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_is_read_back(
+    fn printed_logs_are_read_back(
         program in 0..PROGRAMS.len(),
         dtype in 0..TYPES.len(),
         flags in flags(),
@@ -214,7 +215,8 @@ proptest! {
         let (_, collective, _, blocks) = PROGRAMS[program];
         let ranks = flags.threads * flags.gpus * flags.processes;
         prop_assert_eq!(table.header.ranks, Some(ranks));
-        // Where no program is named the columns may leave one collective, which is the one that ran; one rank only copies.
+        // Without a program name the columns may identify one collective, which must be the right one; a single rank
+        // only copies.
         match table.header.collective {
             Some(found) => prop_assert!(found == collective || flags.old && ranks == 1, "{found} of {text}"),
             None => prop_assert!(flags.old),
@@ -239,9 +241,9 @@ proptest! {
         }
     }
 
-    /// A log that was cut anywhere gives the rows before the cut; of the one that was cut, at most a complaint.
+    /// A truncated log yields the rows before the cut, and at most one rejection for the truncated row.
     #[test]
-    fn torn_logs_give_what_is_there(
+    fn truncated_logs_yield_the_rows_before_the_cut(
         program in 0..PROGRAMS.len(),
         flags in flags(),
         samples in samples(),
@@ -282,7 +284,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_manifest_finds_everything() {
+fn manifests_find_their_logs_and_fabrics() {
     let loaded = manifest::load(&data("manifest.toml")).unwrap();
     let found: Vec<_> = loaded
         .measurements
@@ -312,7 +314,7 @@ fn the_manifest_finds_everything() {
     assert_eq!(loaded.contradictions, []);
 }
 
-/// A manifest in a folder of its own, with files beside it.
+/// Loads a manifest from a folder of its own, with other files next to it.
 fn load(manifest: &str, files: &[(&str, &str)]) -> Result<manifest::Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -327,7 +329,7 @@ const ONE: &str =
     "[[measurement]]\nfile = \"a.csv\"\nfabric = \"hgx-h200\"\nnodes = 1\ngpus = 8\ncollective = \"all_reduce\"\n";
 
 #[test]
-fn what_manifest_and_files_say_differently_is_named() {
+fn contradictions_of_manifest_and_log_are_reported() {
     let csv = ("a.csv", "bytes,time_us\n1024,5\n");
     let log = std::fs::read_to_string(data("tg_allreduce_x8_default.txt")).unwrap();
     for (manifest, file, expected) in [
@@ -347,7 +349,7 @@ fn what_manifest_and_files_say_differently_is_named() {
 }
 
 #[test]
-fn contradictions_and_rejected_rows_come_back() {
+fn contradictions_and_rejected_rows_are_returned() {
     let two = format!(
         "{ONE}{}{}",
         ONE.replace("a.csv", "b.csv"),

@@ -1,4 +1,4 @@
-//! Behaviours across crates, one module each.
+//! Tests of behaviour across crates, one module per topic.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test binary: it states expectations
 
 mod algorithms_page;

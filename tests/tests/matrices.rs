@@ -1,11 +1,11 @@
-//! Matrices of all_to_allv for tests: even, skewed, with holes.
+//! Test matrices for all_to_allv: uniform, skewed, with empty blocks.
 
 use fabricast_planner::algorithm::Shape;
 use fabricast_sim::schedule::{Call, Collective, Matrix};
 use fabricast_topologies::Bytes;
 
-/// A matrix of up to `bytes` bytes: of equal blocks for seed 0, otherwise skewed, with empty rows, columns, diagonals or
-/// blocks here and there. No block shrinks as `bytes` grows.
+/// Creates a matrix of up to `bytes` bytes: equal blocks for seed 0, otherwise skewed, with some empty rows, columns,
+/// diagonals or blocks. No block shrinks as `bytes` grows.
 pub(crate) fn matrix_of(ranks: u32, bytes: u64, seed: u64) -> Matrix {
     let mut state = seed | 1;
     let mut random = |below: u64| {
@@ -27,8 +27,8 @@ pub(crate) fn matrix_of(ranks: u32, bytes: u64, seed: u64) -> Matrix {
     Matrix::new(ranks, sizes.collect()).unwrap()
 }
 
-/// The shape with a matrix where its collective wants one, the call then being of as many bytes as that has; of no bytes
-/// where its collective moves none.
+/// Returns the shape with a matrix if its collective needs one, with the matrix's bytes as the call's; a call that
+/// moves no data gets zero bytes.
 pub(crate) fn with_matrix(shape: Shape, seed: u64) -> Shape {
     let Call { collective, ranks, bytes, .. } = shape.call;
     match collective {

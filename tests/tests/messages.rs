@@ -1,6 +1,7 @@
-//! Two-sided messages in closed form, and collectives that an MPI does in host memory.
+//! Closed forms of two-sided messages, and collectives that MPI performs in host memory.
 //!
-//! Under `ideal` with costs of messages only, L is the latency of the path, B the bandwidth of its slowest link.
+//! Under the `ideal` profile with costs of messages only, L is the latency of the path, B the bandwidth of its
+//! slowest link.
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{Algorithm, Shape};
@@ -61,13 +62,13 @@ fn case(world: &World, collective: Collective, algorithm: Algorithm, bytes: u64)
     Case { algorithm, shape: way.shape(call, &world.profile, per_host, &abilities) }
 }
 
-/// What a message of so many bytes takes from the first GPU to the second, and back at the same time.
+/// Time of a message of `bytes` bytes from the first GPU to the second, with one in the opposite direction.
 fn exchanged(world: &World, bytes: u64) -> f64 {
     let case = case(world, Collective::SendRecv, Algorithm::Direct, bytes);
     world.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
 }
 
-/// Latency, and bytes a picosecond of the slowest link.
+/// Latency, and bandwidth of the slowest link in bytes per picosecond.
 fn path(world: &World) -> (f64, f64) {
     let gpus = world.fabric.gpus();
     let path = world.router().path(gpus[0], gpus[1]).unwrap();
@@ -78,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn a_message_takes_what_its_size_and_way_say(
+    fn message_time_matches_closed_form(
         messages in costs(Sums::Host),
         (nodes, gpus) in select(vec![(1u32, 2u32), (2, 1)]),
         bytes in 1u64..10_000_000,
@@ -97,14 +98,14 @@ proptest! {
         let flows = (bytes as f64 / rate).max(time(messages.progress) + copies);
         let expected = time(messages.post) + waits + latency + flows;
         let found = exchanged(&world, bytes);
-        // What a byte takes of the process is rounded up.
+        // The process's time per byte is rounded up.
         let rounding = expected * 1e-6 + bytes as f64 * 1_000.0 / WHOLE as f64 + 10.0;
         prop_assert!((found - expected).abs() <= rounding, "{found} instead of {expected}");
     }
 
-    /// A process copies the messages that it sends to all others one after the other.
+    /// A process copies its messages to all others one after the other.
     #[test]
-    fn small_messages_to_many_take_the_sum_of_their_copies(messages in costs(Sums::Host), ranks in 2u32..=8, block in 1u64..2_000) {
+    fn small_messages_to_all_take_the_sum_of_their_copies(messages in costs(Sums::Host), ranks in 2u32..=8, block in 1u64..2_000) {
         prop_assume!(block <= messages.eager_limit.0);
         let world = world("hgx-h200", (1, ranks), messages, RouteOptions::default());
         let case = case(&world, Collective::AllToAll, Algorithm::Direct, block * u64::from(ranks));
@@ -115,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn through_host_memory_a_message_fills_a_pipeline_first(messages in costs(Sums::Host), bytes in 1u64..10_000_000) {
+    fn staged_messages_fill_a_pipeline_first(messages in costs(Sums::Host), bytes in 1u64..10_000_000) {
         let staged = |routes| world("hgx-h200", (1, 2), messages, routes);
         let world = staged(RouteOptions { p2p: PeerAccess::Off, ..RouteOptions::default() });
         let (latency, rate) = path(&world);
@@ -125,17 +126,17 @@ proptest! {
             let asked = time(messages.post) + 2.0 * (time(messages.control) + latency + time(messages.launch)) + latency;
             let fragment = bytes.min(messages.fragment.0) as f64;
             let busy = time(messages.progress) * bytes.div_ceil(messages.fragment.0) as f64;
-            // Both parts of the way are PCIe's, so that one of them is left of filling.
+            // Both parts of the route are PCIe, so filling the pipeline costs one fragment.
             let expected = asked + fragment / rate + (bytes as f64 / rate).max(busy);
             prop_assert!(found >= expected * (1.0 - 1e-6) - 10.0, "{found} is less than {expected}");
-            // Out and in at once, over one path of a CPU.
+            // Both directions concurrently, over one path of a CPU.
             let rounding = bytes as f64 * 1_000.0 / WHOLE as f64;
             prop_assert!(found <= asked + fragment / rate + 4.0 * (bytes as f64 / rate).max(busy) + rounding, "{found}");
         }
     }
 
     #[test]
-    fn what_is_staged_computes_the_collective(
+    fn staged_schedules_compute_the_collective(
         case in cases(12).prop_filter("reduces", |case| {
             REDUCING.contains(&case.shape.call.collective) && case.algorithm.in_network() == InNetwork::Off
         }),
@@ -152,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_beats_bounds_and_folding_changes_nothing(
+    fn times_respect_bounds_and_folding_is_exact(
         messages in prop_oneof![costs(Sums::Host), costs(Sums::Device)],
         (preset, size) in select(vec![("hgx-h200", (1u32, 4u32)), ("hgx-h200", (2, 2)), ("dgx-a100", (1, 8)), ("l40s-pcie", (1, 4))]),
         (collective, algorithm) in select(vec![

@@ -1,5 +1,5 @@
-//! How times change with what they depend on, and that they do not with what they should not: bytes and bandwidths; names,
-//! the order of input, threads, and what the search leaves out.
+//! Dependence of times on bytes and bandwidths, and independence of names, input order, threads, and candidates that
+//! the search prunes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use proptest::sample::select;
 use crate::matrices::matrix_of;
 use crate::worlds::{Order, Plant, Scene, World, orders, per_host, plants, scenes, switch};
 
-/// Vertices and links of a fabric, each given again by `remake` and `relink`, in the orders given; failed links are
-/// left out.
+/// Copies a fabric in the given orders, with vertices and links transformed by `remake` and `relink`; failed links
+/// are omitted.
 fn copied(
     fabric: &Fabric,
     orders: &Orders,
@@ -41,7 +41,7 @@ fn copied(
     }
     for &id in &orders.links {
         let (link, back): (&Link, &Link) = (fabric.link(id), fabric.link(id.reverse()));
-        // Out of service one way only, a link cannot be left out.
+        // A link that failed in one direction only cannot be omitted.
         assert_eq!(link.failed, back.failed);
         if !link.failed {
             let spec = LinkSpec {
@@ -58,7 +58,7 @@ fn copied(
     builder.finish()
 }
 
-/// The order in which vertices and links (each in one of its directions) are given.
+/// Order of vertices and of links (each in one of its directions).
 struct Orders {
     nodes: Vec<NodeId>,
     links: Vec<LinkId>,
@@ -70,8 +70,8 @@ impl Orders {
         Self { nodes: fabric.nodes().map(|(id, _)| id).collect(), links }
     }
 
-    /// Another order, by numbers to sort by, and some links the other way round. What is counted keeps its order: GPUs
-    /// are ranks, and divide NICs, in the order of the file.
+    /// Another order by sort keys, with some links reversed. GPUs and NICs keep their order, which determines ranks
+    /// and the assignment of NICs.
     fn shuffled(fabric: &Fabric, keys: &[u32]) -> Self {
         let mut orders = Self::same(fabric);
         orders.nodes.sort_by_key(|id| keys[id.0 as usize % keys.len()]);
@@ -97,7 +97,7 @@ fn faster(bandwidth: Option<Bandwidth>) -> Option<Bandwidth> {
     bandwidth.map(|b| Bandwidth(2 * b.0))
 }
 
-/// The same device with every rate doubled.
+/// The device with every rate doubled.
 fn faster_node(node: &Node) -> Node {
     let figures = match node.figures.clone() {
         Figures::Gpu(f) => {
@@ -112,12 +112,13 @@ fn faster_node(node: &Node) -> Node {
     Node { figures, ..node.clone() }
 }
 
-/// At how many instants something ends: each is rounded up by less than a picosecond, and moves what follows.
+/// Number of instants at which an operation ends: each is rounded up by less than a picosecond, and shifts what
+/// follows.
 fn roundings(timeline: &Timeline) -> u64 {
     timeline.spans.iter().map(|span| span.done).collect::<BTreeSet<_>>().len() as u64
 }
 
-/// A run without latency; one with every bandwidth doubled; one with the bytes doubled.
+/// Runs without latency: one as given, one with every bandwidth doubled, one with the bytes doubled.
 fn halved_and_doubled(fabric: &Fabric, order: &Order) -> Option<[Timeline; 3]> {
     let same = Orders::same(fabric);
     let instant = |spec| LinkSpec { latency: Picos::ZERO, ..spec };
@@ -129,7 +130,7 @@ fn halved_and_doubled(fabric: &Fabric, order: &Order) -> Option<[Timeline; 3]> {
     Some([ideal_run(&once, order)?, ideal_run(&twice, order)?, ideal_run(&once, &longer)?])
 }
 
-/// A run of an order under `ideal`; none where a broken fabric does not join its ranks.
+/// Runs an order under `ideal`; `None` if a broken fabric does not connect its ranks.
 fn ideal_run(fabric: &Fabric, order: &Order) -> Option<Timeline> {
     let case = order.over(fabric.gpus().len() as u32, per_host(fabric));
     World::ideal(fabric.clone()).run(&*case.generator(), Folding::WhereProved).ok()
@@ -138,11 +139,11 @@ fn ideal_run(fabric: &Fabric, order: &Order) -> Option<Timeline> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
-    /// Without latency, on equal links, twice the bandwidth takes half the time, and twice the bytes twice, to a
-    /// picosecond for every end.
+    /// Without latency, on equal links, doubling the bandwidth halves the time, and doubling the bytes doubles it, to
+    /// a picosecond per end.
     #[test]
     fn time_is_bytes_over_bandwidth(gpus in 2u32..=16, gbps in 1u64..1000, order in orders()) {
-        // Blocks of a matrix are whole bytes: half of them is not half of each.
+        // Blocks of a matrix are whole bytes, so they cannot be halved exactly.
         prop_assume!(order.collective.has_sizes());
         let fabric = switch(gpus, Bandwidth(gbps * 1_000_000_000), Picos::ZERO);
         let [once, faster, longer] = halved_and_doubled(&fabric, &order.in_one_loop(order.bytes)).unwrap();
@@ -152,8 +153,8 @@ proptest! {
         }
     }
 
-    /// The same on any fabric. Where transfers share, a rounding moves the ends of others by more than itself, so the
-    /// times are made long enough for it to vanish.
+    /// Variant of the proportionality test on any fabric. Where transfers share capacities, a rounding shifts the
+    /// ends of others by more than itself, so times are made long enough for it to be negligible.
     #[test]
     fn time_is_bytes_over_bandwidth_anywhere(scene in scenes(16), order in orders()) {
         let fabric = Scene { failed: vec![], ..scene }.world().fabric;
@@ -165,10 +166,10 @@ proptest! {
         }
     }
 
-    /// More bytes never take less time.
+    /// Time does not decrease with bytes.
     #[test]
     fn time_grows_with_bytes(plant in plants(16), order in orders(), more in 1u64..1_000_000) {
-        // Where sizes differ, one more byte may let others go first.
+        // With different block sizes, one more byte may change the order of messages.
         prop_assume!(order.collective.has_sizes());
         let fabric = plant.build();
         let order = order.in_one_loop(order.bytes);
@@ -178,10 +179,11 @@ proptest! {
         }
     }
 
-    /// Other names, and another order of vertices and links in the file, change nothing.
+    /// Other names and another order of vertices and links in the file change nothing.
     #[test]
     fn names_and_order_do_not_matter(scene in scenes(16), order in orders(), keys in vec(any::<u32>(), 64)) {
-        // A choice by hash is one by name; links out of service are left out of a spec, and copies are built as slow as they are.
+        // ECMP by hash depends on names; failed links are omitted from a spec, and slowed links are copied as they
+        // are.
         let scene = Scene { ecmp: Ecmp::Averaged, slow: vec![], ..scene };
         let world = scene.world();
         prop_assume!(world.fabric.links().all(|(id, link)| link.failed == world.fabric.link(id.reverse()).failed));
@@ -192,7 +194,7 @@ proptest! {
         };
         let renamed = |node: &Node| Node { id: new_name(&node.id).into(), ..node.clone() };
         let other = copied(&world.fabric, &shuffled, renamed, |spec| spec);
-        // A spec makes a rank of every device that can be one.
+        // A spec makes every possible device a rank.
         let all_ranks = other.nodes().filter(|(_, node)| node.kind.is_rank()).count() == other.gpus().len();
         let other =
             if all_ranks { read_text(&write::spec::write(&other).unwrap(), "shuffled").unwrap() } else { other };
@@ -225,7 +227,7 @@ proptest! {
         };
         prop_assert_eq!(by_name(&world, a, &new_name), by_name(&other, b, &|name| name.to_owned()));
         let bound = |world: &World| {
-            // Cuts are named, and of equal ones any.
+            // Cuts are named, and any of several equal ones may be reported.
             let root = case.shape.call.root.0;
             let bounds = Bounds::new(&world.fabric, &world.router(), &world.placement(), root);
             let bound = bounds.with_matrix(case.shape.matrix.as_ref()).of(&case.shape.call);
@@ -235,7 +237,7 @@ proptest! {
     }
 }
 
-/// What each strategy takes at least, and what it is simulated to take.
+/// Lower bound and simulated time of each strategy.
 fn least_and_found(
     world: &World,
     collective: Collective,
@@ -255,10 +257,10 @@ fn least_and_found(
         .collect()
 }
 
-/// Sums for other hosts leave one behind the other, and the latency of all but the first passes meanwhile: no step of its own is counted
-/// for each of them.
+/// Reductions for other hosts are sent one after the other, and all latencies but the first overlap: the bound does
+/// not count a step for each of them.
 #[test]
-fn messages_in_turn_share_their_latency_in_bounds_too() {
+fn bounds_count_the_latency_of_serialized_messages_once() {
     for (nodes, profile) in [(3, "ideal"), (5, "ideal"), (3, "nccl-2.28-h200"), (4, "kernels-h100")] {
         let plant = Plant::Hosts { preset: "gb200-nvl72", nodes, gpus: 2, network: "rail" };
         let world = World { profile: Profile::named(profile).unwrap(), ..World::ideal(plant.build()) };
@@ -274,10 +276,10 @@ fn messages_in_turn_share_their_latency_in_bounds_too() {
     }
 }
 
-/// Fewer channels that are passed over, because two others are faster, may still be those that a pair is known by; and
-/// bounds that are close to the times discard nothing that could have been shown.
+/// Pruned channel counts, slower than two others, may still be a pair's representative; and tight bounds prune
+/// nothing that could have been shown.
 #[test]
-fn a_host_of_h200_is_planned_as_if_everything_were_simulated() {
+fn pruned_plan_of_an_h200_host_equals_the_exhaustive_plan() {
     let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
     let router = Router::new(&fabric, RouteOptions::default());
     let (profile, restriction) = (Profile::named("nccl-2.28-h200").unwrap(), Restriction::default());
@@ -318,18 +320,18 @@ fn planned(world: &World, collective: Collective, effort: Effort, threads: usize
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// One thread or several: the same plan.
+    /// The plan does not depend on the number of threads.
     #[test]
-    fn threads_do_not_matter(scene in scenes(8), collective in select(Collective::ALL.to_vec())) {
+    fn plans_do_not_depend_on_the_number_of_threads(scene in scenes(8), collective in select(Collective::ALL.to_vec())) {
         let world = scene.world();
         let one = planned(&world, collective, Effort::Contenders, 1);
         prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 2));
         prop_assert_eq!(&one, &planned(&world, collective, Effort::Contenders, 5));
     }
 
-    /// No strategy beats what it takes at least, in one loop or in many.
+    /// No strategy beats its lower bound, in one loop or several.
     #[test]
-    fn no_strategy_beats_its_least_time(
+    fn no_strategy_beats_its_lower_bound(
         scene in scenes(16),
         collective in select(Collective::ALL.to_vec()),
         channels in select(vec![1u16, 2, 3, 7, 8]),
@@ -353,9 +355,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// What the search leaves out could neither have won nor come second, whatever the profile says of the links.
+    /// Pruned candidates could not have come first or second, for any link efficiencies.
     #[test]
-    fn what_is_left_out_could_not_win(
+    fn pruned_candidates_could_not_win(
         scene in scenes(8),
         collective in select(Collective::ALL.to_vec()),
         efficiencies in vec(0.3f64..1.0, 5),

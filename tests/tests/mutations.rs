@@ -1,6 +1,6 @@
-//! The verifier against a naive one, on schedules that are right and on the same schedules with one thing changed: an
-//! operation dropped, doubled, exchanged with another, sent to another rank, given another chunk or another kind, or a
-//! dependency left out. A change that the verifier lets pass must be one that the naive verifier proves harmless.
+//! Mutation tests of the verifier against a naive one, on correct schedules with one change: an operation dropped,
+//! doubled, exchanged with another, sent to another rank, given another chunk or kind, or a dependency removed. A
+//! change that the verifier accepts must be one that the naive verifier proves harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::generators::cases;
 
-/// One operation, written out.
+/// One operation, materialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) kind: OpKind,
@@ -22,7 +22,7 @@ pub(crate) struct Action {
     span: u32,
 }
 
-/// A schedule operation by operation.
+/// A schedule, operation by operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     header: Header,
@@ -45,7 +45,7 @@ impl Script {
         Self { header: schedule.header().clone(), operations: operations.collect() }
     }
 
-    /// A run of one per operation.
+    /// Builds a schedule with one run per operation.
     fn schedule(&self) -> Schedule {
         Schedule::build(self).unwrap()
     }
@@ -89,12 +89,12 @@ impl Generate for Script {
     }
 }
 
-/// A rank's chunk of memory; in place, input is output.
+/// A chunk of a rank's memory; in place, input is output.
 type Place = (u32, Buffer, u32);
-/// How often each (rank, chunk) of input is in a value.
+/// Number of times that each (rank, chunk) of input is contained in a value.
 type Value = BTreeMap<(u32, u32), u32>;
 
-/// What the verifier must agree with, in the plainest terms.
+/// A verifier written directly from the definition, as reference.
 pub(crate) struct Naive<'a> {
     script: &'a Script,
     chunks: u32,
@@ -112,12 +112,12 @@ impl Naive<'_> {
         (rank, buffer, chunk.index + i)
     }
 
-    /// Block of a chunk, of one block per rank.
+    /// Block that contains a chunk, with one block per rank.
     fn block(&self, chunk: u32) -> u32 {
         chunk / (self.chunks / self.script.ranks())
     }
 
-    /// Sender, receiver and bytes of the block that a chunk of an all_to_allv is of.
+    /// Sender, receiver and bytes of the all_to_allv block that contains a chunk.
     fn pair(&self, chunk: u32) -> (u32, u32, u64) {
         let (mut segment, mut first) = (0, 0);
         let segments = self.script.header.layout.segments();
@@ -165,7 +165,7 @@ impl Naive<'_> {
         }
     }
 
-    /// Some order that keeps dependencies, unless there is a circle.
+    /// An order that respects dependencies; `None` if they are circular.
     fn order(&self) -> Option<Vec<usize>> {
         let operations = &self.script.operations;
         let (mut done, mut order) = (vec![false; operations.len()], Vec::new());
@@ -184,7 +184,7 @@ impl Naive<'_> {
         Some(order)
     }
 
-    /// The places that an operation reads and writes, chunk by chunk: sources, and the one written.
+    /// Memory accesses of an operation, chunk by chunk: places read, and the place written.
     fn accesses(&self, op: usize) -> Vec<(Vec<Place>, Place)> {
         let (rank, action, _) = &self.script.operations[op];
         let kind = action.kind;
@@ -227,7 +227,7 @@ impl Naive<'_> {
         all
     }
 
-    /// Something if everything is as it must be.
+    /// Returns `Some` if the schedule is correct.
     fn run(&self) -> Option<()> {
         let operations = &self.script.operations;
         let order = self.order()?;
@@ -276,7 +276,7 @@ impl Naive<'_> {
                 }
             }
         }
-        // Values, and who has not been read.
+        // Computes values, and checks that all that is written is read.
         let mut memory: BTreeMap<Place, Value> = BTreeMap::new();
         for rank in 0..self.script.ranks() {
             for chunk in (0..self.chunks).filter(|&chunk| self.brings(rank, chunk)) {
@@ -325,20 +325,20 @@ impl Naive<'_> {
 /// One change to a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// Leave the operation out; who waited for it waits for what it waited for.
+    /// Remove the operation; operations that waited for it wait for its dependencies.
     Drop(usize),
-    /// Do it again, after the same operations, with nobody waiting.
+    /// Repeat the operation after the same dependencies, with no operation waiting for it.
     Double(usize),
-    /// Two operations of a rank change places.
+    /// Exchange two operations of a rank.
     Exchange(usize, usize),
-    /// To another rank.
+    /// Change the peer.
     Retarget(usize, u32),
-    /// From or to another chunk.
+    /// Change the source or destination chunk.
     Source(usize, ChunkRef),
     Destination(usize, ChunkRef),
-    /// Overwrite instead of reduce, or the other way round.
+    /// Overwrite instead of reduce, or vice versa.
     Kind(usize, OpKind),
-    /// Do not wait for this one.
+    /// Remove a dependency.
     Rush(usize, usize),
 }
 
@@ -356,7 +356,7 @@ impl Mutation {
         }
     }
 
-    /// All changes to a script, of other ranks and chunks the neighbours.
+    /// All changes to a script; of other ranks and chunks only the neighbours.
     pub(crate) fn all(script: &Script) -> Vec<Self> {
         let mut all = Vec::new();
         let limit = |buffer| match buffer {
@@ -401,8 +401,8 @@ impl Mutation {
         all
     }
 
-    /// Whether this says the same in other words: in place, input is output, and adding to one is adding to the other;
-    /// operations that wait for the same and are awaited by the same have no order.
+    /// Returns true if the change is equivalent to the original: in place, input is output, and adding to one is
+    /// adding to the other; operations with the same dependencies and dependents have no order.
     pub(crate) fn is_idle(self, script: &Script) -> bool {
         let in_place = script.header.call.buffers == BufferUse::InPlace;
         let same = |a: ChunkRef, b: ChunkRef| {
@@ -410,7 +410,7 @@ impl Mutation {
             a.index == b.index && in_place && memory(a).0 && memory(b).0
         };
         match self {
-            // Who waited for a wait then waits for what it waited for.
+            // Operations that waited for a wait then wait for its dependencies.
             Self::Drop(i) => !script.operations[i].1.kind.moves_data(),
             Self::Source(i, chunk) => same(script.operations[i].1.src, chunk),
             Self::Destination(i, chunk) => same(script.operations[i].1.dst, chunk),
@@ -471,7 +471,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn changes_to_random_schedules_are_judged_alike(case in cases(6), picks in prop::collection::vec(any::<prop::sample::Index>(), 6)) {
+    fn both_verifiers_agree_on_mutated_schedules(case in cases(6), picks in prop::collection::vec(any::<prop::sample::Index>(), 6)) {
         let script = Script::new(&case.schedule());
         prop_assume!(!script.operations.is_empty() && script.operations.len() < 400);
         let all = Mutation::all(&script);
@@ -483,7 +483,7 @@ proptest! {
     }
 
     #[test]
-    fn two_changes_are_judged_alike(case in cases(5), picks in prop::collection::vec(any::<prop::sample::Index>(), 2)) {
+    fn both_verifiers_agree_on_twice_mutated_schedules(case in cases(5), picks in prop::collection::vec(any::<prop::sample::Index>(), 2)) {
         let mut script = Script::new(&case.schedule());
         prop_assume!(!script.operations.is_empty() && script.operations.len() < 300);
         for pick in picks {

@@ -1,7 +1,7 @@
-//! Messages between hosts in closed form: what the proxies cost, once each, and inside a host nothing.
+//! Closed forms of messages between hosts: proxy costs apply once per message, and not at all within a host.
 //!
-//! Hosts have one GPU each, so that a broadcast over two of them is one connection. Under `ideal` with costs of the network
-//! only, L is the latency of the path, B the bandwidth of a link, t the proxy's time for a message.
+//! Hosts have one GPU each, so that a broadcast over two of them uses one connection. Under the `ideal` profile with
+//! network costs only, L is the latency of the path, B the bandwidth of a link, t the proxy's time per message.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -30,7 +30,7 @@ fn world(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> World {
     World { profile: Profile { network, ..Profile::ideal() }, ..World::ideal(fabric) }
 }
 
-/// A broadcast in so many chunks of a size, on so many channels.
+/// Time of a broadcast in `loops` chunks of a size, on `channels` channels.
 fn broadcast(world: &World, protocol: Protocol, chunk: u64, (loops, channels): (u64, u16)) -> f64 {
     let bytes = Bytes(chunk * loops * u64::from(channels));
     let call = Call {
@@ -50,7 +50,7 @@ fn path(world: &World) -> f64 {
     world.router().path(gpus[0], gpus[1]).unwrap().latency.0 as f64
 }
 
-/// Bytes a picosecond of the slowest link of the way.
+/// Rate of the slowest link of the route, in bytes per picosecond.
 fn rate(world: &World) -> f64 {
     let gpus = world.fabric.gpus();
     let path = world.router().path(gpus[0], gpus[1]).unwrap();
@@ -64,10 +64,11 @@ fn rate(world: &World) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// k messages of c bytes on each of n channels: L + what a message waits for + n·k times the longer of t and c/B; the
-    /// proxy of a GPU is one for all of its channels. GPUs before Hopper wait for a flush where a counter tells of data.
+    /// k messages of c bytes on each of n channels: L + the wait of one message + n·k times the longer of t and c/B,
+    /// because a GPU has one proxy for all its channels. GPUs before Hopper wait for a flush if a counter signals the
+    /// data.
     #[test]
-    fn messages_wait_once_and_take_the_proxy_each(
+    fn messages_between_hosts_match_closed_form(
         network in costs(),
         protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
         (bytes, loops, channels) in (1u64..30_000, 1u64..6, 1u16..4),
@@ -88,23 +89,24 @@ proptest! {
         let on_wire = bytes as f64 / rate(&world);
         let each = (network.message.0 as f64 + scan.floor()).max(on_wire);
         let expected = path(&world) + waits + each * loops as f64 * f64::from(channels);
-        // What a byte takes of the proxy, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of it.
+        // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of
+        // it.
         let rounded = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;
         let rounded = rounded * f64::from(channels) * loops as f64 * f64::from(channels) + 1e-6 * expected;
         prop_assert!(time >= expected - 2.0 && time - expected <= rounded, "{time} and {expected} + {rounded}");
     }
 
-    /// The same inside a host costs what it costs without a network.
+    /// Within a host the network costs do not matter.
     #[test]
-    fn inside_a_host_there_are_no_messages(network in costs(), bytes in 1u64..10_000_000, loops in 1u64..4) {
+    fn network_costs_do_not_apply_within_a_host(network in costs(), bytes in 1u64..10_000_000, loops in 1u64..4) {
         let (with, without) = (world("hgx-h100", 2, 1, network), world("hgx-h100", 2, 1, NetworkCosts::FREE));
         let time = |world: &World| broadcast(world, Protocol::Simple, bytes, (loops, 1));
         prop_assert_eq!(time(&with), time(&without));
     }
 
-    /// More bytes never take less.
+    /// Time does not decrease with bytes.
     #[test]
-    fn more_bytes_take_no_less(
+    fn time_does_not_decrease_with_bytes(
         network in costs(),
         protocol in select(vec![Protocol::Ll, Protocol::Ll128, Protocol::Simple]),
         (less, more) in (1u64..4_000_000, 0u64..4_000_000),
@@ -114,15 +116,16 @@ proptest! {
             ..world("hgx-h200", 1, 2, network)
         };
         let time = |bytes| broadcast(&world, protocol, bytes, (1, 1));
-        // What a byte takes of block and proxy, in nanoseconds, is counted in parts of WHOLE and rounded up.
+        // Block and proxy times per byte, in nanoseconds, are counted in parts of WHOLE and rounded up.
         let rounded = 2.0 * (less + more) as f64 * 1e3 / WHOLE as f64 + 1.0;
         prop_assert!(time(less) <= time(less + more) + rounded);
     }
 }
 
-/// A message leaves when it is whole: the passes of its block come first, over at most a slot of the connection's buffer.
+/// A message is sent when it is complete: the passes of its block come first, for at most one slot of the
+/// connection's buffer.
 #[test]
-fn a_message_leaves_when_it_is_whole() {
+fn messages_are_sent_when_they_are_complete() {
     let profile = Profile {
         network: NetworkCosts { post: Picos(1), ..NetworkCosts::FREE },
         ..Profile::named("nccl-2.28-h200").unwrap()
@@ -133,7 +136,7 @@ fn a_message_leaves_when_it_is_whole() {
         broadcast(&world, Protocol::Ll128, bytes, (1, 1))
     };
     let fill = |bytes| time(&profile, bytes) - time(&free, bytes) - 1.0;
-    // Within the first pass nothing more is waited for.
+    // Within the first pass there is no additional wait.
     assert_eq!(fill(30_000), 0.0);
     let (half, whole, twice) = (fill(288_000), fill(576_000), fill(1_152_000));
     assert!(half > 0.0 && (whole / half - 2.0).abs() < 0.2, "{half} {whole}");

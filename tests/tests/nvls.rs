@@ -1,4 +1,4 @@
-//! Reduction and multicast in switches: times in closed form, what passes over the links, folding, and who is refused.
+//! Reduction and multicast in switches: closed forms, traffic on links, folding, and rejected cases.
 
 use fabricast_planner::abilities::{Abilities, NoMulticast};
 use fabricast_planner::algorithm::{Algorithm, Shape};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::generators::Case;
 use crate::worlds::World;
 
-/// `ranks` GPUs on one switch that combines and copies, by links of a byte per picosecond and 300 ns.
+/// `ranks` GPUs on one switch with multicast and reduction, by links of one byte per picosecond and 300 ns.
 fn combining_switch(ranks: u32) -> Fabric {
     let mut text = "name = \"combining\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\nmulticast = true\n".to_owned();
     for rank in 0..ranks {
@@ -40,10 +40,10 @@ fn abilities(fabric: &Fabric, in_network: InNetwork) -> Abilities {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// A load of 1/n of the bytes from everybody takes L + bytes/B, a store of as much to everybody too.
+    /// A load of 1/n of the bytes from every rank takes L + bytes/B, and so does a store to every rank.
     #[test]
-    fn every_port_carries_the_bytes_once_each_way(ranks in 2u32..20, kib in 1u64..2000, channels in 1u16..5) {
-        // Whole bytes in every part, a byte per picosecond.
+    fn nvls_ports_carry_the_bytes_once_per_direction(ranks in 2u32..20, kib in 1u64..2000, channels in 1u16..5) {
+        // Whole bytes in every part, one byte per picosecond.
         let bytes = kib * 1024 * u64::from(ranks) * u64::from(channels);
         let world = World::ideal(combining_switch(ranks));
         let step = 600_000 + bytes;
@@ -65,9 +65,9 @@ proptest! {
         }
     }
 
-    /// With many loops, the loads of one run beside the stores of the other: (1 + 1/n)·bytes/B and some start.
+    /// With many loops, the loads of one overlap the stores of another: (1 + 1/n)·bytes/B plus a start-up time.
     #[test]
-    fn loops_overlap_loads_and_stores(ranks in 2u32..17, loops in 8u64..40) {
+    fn nvls_loops_overlap_loads_and_stores(ranks in 2u32..17, loops in 8u64..40) {
         let chunk = 1 << 20;
         let bytes = chunk * loops * u64::from(ranks);
         let mut case = case(Algorithm::Nvls, Collective::AllReduce, ranks, ranks, bytes, 1);
@@ -81,19 +81,19 @@ proptest! {
 }
 
 #[test]
-fn trees_between_domains_fold() {
+fn nvls_trees_between_domains_fold() {
     let world = World::ideal(hosts("hgx-h200", 4));
     let tree = case(Algorithm::NvlsTree, Collective::AllReduce, 32, 8, 1 << 24, 2);
     let (whole, folded) = (Folding::Off, Folding::WhereProved);
     let [whole, folded] = [whole, folded].map(|folding| world.run(&*tree.generator(), folding).unwrap());
     assert_eq!(whole.time, folded.time);
     assert!(folded.fold_factor.is_some_and(|factor| factor >= 8.0), "{:?}", folded.fold_factor);
-    // Depth: two steps inside, two up and two down between.
+    // Depth: two steps within domains, two up and two down between them.
     assert!(whole.time > Picos::from_us(4.0 * 2.0));
 }
 
 #[test]
-fn only_switches_that_combine_are_asked_to() {
+fn multicast_requires_switches_that_support_it() {
     let h200 = hosts("hgx-h200", 1);
     assert_eq!(abilities(&h200, InNetwork::Allowed).multicast, Ok(8));
     assert_eq!(abilities(&h200, InNetwork::Off).multicast, Err(NoMulticast::SwitchedOff));

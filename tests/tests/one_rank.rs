@@ -1,4 +1,4 @@
-//! What one rank's program tells of a schedule's time (`lower::OneRank`): closed forms, and never more than the whole takes.
+//! Lower bounds from one rank's program (`lower::OneRank`): closed forms, and never above the whole schedule's time.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::Folding;
@@ -12,7 +12,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::{Plant, World};
 
-/// H200 on rails of 400 Gbit/s, a NIC for each.
+/// H200 hosts on rails of 400 Gb/s, one NIC per GPU.
 fn rails(nodes: u32, gpus: u32) -> World {
     let fabric = Plant::Hosts { preset: "hgx-h200", nodes, gpus, network: "rail" }.build();
     World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(fabric) }
@@ -29,7 +29,7 @@ fn case(
     Case { algorithm, shape: Shape { channels, ranks_per_node: world.per_host(), ..Shape::new(call, protocol) } }
 }
 
-/// What a rank tells, start-up apart; `None` where one rank tells nothing.
+/// Lower bound from one rank, without start-up; `None` if one rank gives no bound.
 fn told(world: &World, case: &Case, rank: u32) -> Option<Picos> {
     let (router, placement) = (world.router(), world.placement());
     let (fabric, profile) = (&world.fabric, &world.profile);
@@ -45,9 +45,10 @@ fn told(world: &World, case: &Case, rank: u32) -> Option<Picos> {
     Some(Picos(least.0 - startup.0))
 }
 
-/// Each rank of other hosts gets a message of its own, on each channel, for which the proxy has a figure in the profile.
+/// Every rank receives a message of its own from each rank of other hosts, on each channel, at the proxy's cost per
+/// message.
 #[test]
-fn a_message_to_each_rank_of_other_hosts() {
+fn messages_to_ranks_of_other_hosts_bound_the_time() {
     let world = rails(4, 8);
     let message = world.profile.network.message;
     assert!(message > Picos::ZERO);
@@ -64,9 +65,9 @@ fn a_message_to_each_rank_of_other_hosts() {
     }
 }
 
-/// The last rank of a host sends all that a ring does through its NIC, the others nothing.
+/// The last rank of a host sends all ring traffic through its NIC, the others none.
 #[test]
-fn a_ring_through_the_last_ranks_nic() {
+fn ring_is_bound_by_the_last_ranks_nic() {
     let world = rails(2, 8);
     let bytes = 1u64 << 30;
     let ring = case(&world, (Algorithm::Ring, Collective::AllReduce), Protocol::Simple, (bytes, 1));
@@ -81,7 +82,7 @@ fn a_ring_through_the_last_ranks_nic() {
 }
 
 #[test]
-fn one_host_tells_nothing() {
+fn single_hosts_give_no_bound() {
     let world = rails(1, 8);
     let ring = case(&world, (Algorithm::Ring, Collective::AllReduce), Protocol::Simple, (1 << 20, 1));
     assert_eq!(told(&world, &ring, 0), None);
@@ -90,9 +91,9 @@ fn one_host_tells_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// No rank tells more than its schedule takes.
+    /// No rank's lower bound exceeds the time of its schedule.
     #[test]
-    fn no_rank_tells_more_than_the_schedule_takes(
+    fn no_ranks_bound_exceeds_the_schedules_time(
         (nodes, gpus) in (2u32..=4, 1u32..=8),
         what in select(vec![
             (Algorithm::Direct, Collective::AllToAll),

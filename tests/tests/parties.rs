@@ -1,5 +1,5 @@
-//! Several schedules at once: what shares nothing does not feel each other, what shares is slower, and neither folding
-//! nor the order of the parties changes a time.
+//! Concurrent schedules: independent ones do not affect each other, sharing ones are slower, and neither folding nor
+//! their order changes a time.
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_sim::engine::Watch;
@@ -17,7 +17,7 @@ fn hosts(nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::of("hgx-h200") }).unwrap()
 }
 
-/// Times of calls on groups of devices, all at once.
+/// Times of concurrent calls on groups of devices.
 fn together(world: &World, calls: &[(Case, Vec<NodeId>)], folding: Folding) -> Vec<Picos> {
     let router = world.router();
     let generators: Vec<_> = calls.iter().map(|(case, _)| case.generator()).collect();
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn groups_of_different_hosts_do_not_feel_each_other(first in orders(), second in orders(), gpus in 2usize..=8) {
+    fn groups_on_different_hosts_do_not_interfere(first in orders(), second in orders(), gpus in 2usize..=8) {
         let world = World::ideal(hosts(2));
         let own: Vec<usize> = (0..gpus).collect();
         let other: Vec<usize> = (8..16).collect();
@@ -65,7 +65,7 @@ proptest! {
     #[test]
     fn neither_folding_nor_order_changes_a_time(first in orders(), second in orders(), split in 1usize..8) {
         let world = World::ideal(hosts(2));
-        // Interleaved over both hosts, so that they share NICs and switches.
+        // Interleaved over both hosts, so that the groups share NICs and switches.
         let numbers: Vec<usize> = (0..16).map(|i| i % 2 * 8 + i / 2).collect();
         let (own, other) = numbers.split_at(2 * split);
         let calls = [call(&world, &first, own), call(&world, &second, other)];
@@ -78,9 +78,9 @@ proptest! {
         prop_assert_eq!(times, turned.into_iter().rev().collect::<Vec<_>>());
     }
 
-    /// Groups that run one schedule, written once, on ways that they share: one block of each stands for all of its blocks.
+    /// Groups that run one schedule on shared routes: one block of each represents all of its blocks.
     #[test]
-    fn first_blocks_share_what_all_blocks_do(order in orders(), channels in 1u16..=6) {
+    fn first_blocks_represent_all_blocks_of_a_group(order in orders(), channels in 1u16..=6) {
         let world = World::ideal(hosts(2));
         let groups = [0, 1, 2].map(|i| [i, i + 8, (i + 1) % 3 + 8, i + 4].map(|number| world.fabric.gpus()[number]));
         let mut case = order.over(4, 4);
@@ -115,7 +115,7 @@ fn groups_that_share_a_rail_are_slower() {
     let call = Call { collective, bytes: Bytes(1 << 30), ranks: 2, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let case = Case { algorithm: Algorithm::Direct, shape: Shape::new(call, Protocol::Simple) };
     let gpu = |number: usize| world.fabric.gpus()[number];
-    // GPU 0 and GPU 1 of the first host both talk to GPU 0 of the second: its NIC receives both.
+    // GPU 0 and GPU 1 of the first host both send to GPU 0 of the second, whose NIC receives both.
     let pairs = [(case.clone(), vec![gpu(0), gpu(8)]), (case.clone(), vec![gpu(1), gpu(8)])];
     let alone = together(&world, &pairs[..1], Folding::Off)[0];
     let both = together(&world, &pairs, Folding::Off);
@@ -129,7 +129,7 @@ fn calls_on_the_same_ranks_share_their_ports() {
     let placement = world.placement();
     let case = plain(Algorithm::Direct, Collective::AllGather, 8, 64_000_000);
     let alone = together(&world, &[(case.clone(), placement.clone())], Folding::WhereProved);
-    // To a picosecond for every end.
+    // To a picosecond per end.
     let is = |times: &[Picos], expected: &[f64]| {
         let near = |(time, &us): (&Picos, &f64)| time.0.abs_diff(Picos::from_us(us).0) <= 2 * 56;
         assert!(times.len() == expected.len() && times.iter().zip(expected).all(near), "{times:?}, not {expected:?}");
@@ -140,7 +140,7 @@ fn calls_on_the_same_ranks_share_their_ports() {
     for folding in [Folding::Off, Folding::WhereProved] {
         is(&together(&world, &both, folding), &[1400.5; 2]);
     }
-    // The shorter one goes at half the rate, and what is left of the longer one at the whole.
+    // The shorter call runs at half the rate, and the rest of the longer one at the full rate.
     let short = plain(Algorithm::Direct, Collective::AllGather, 8, 16_000_000);
     let times = together(&world, &[(case, placement.clone()), (short, placement)], Folding::WhereProved);
     is(&times, &[875.5, 350.5]);

@@ -1,5 +1,5 @@
-//! Lowered calls of many loops that end in smaller chunks: each operation has the work of its chunk, and tables grow with the distinct
-//! runs, not with the operations.
+//! Lowered calls of many loops with smaller chunks at the end: each operation has the work of its chunk, and tables
+//! grow with the distinct runs, not with the operations.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn runs_with_two_sizes_of_chunks_share_tables() {
     let (router, placement) = (world.router(), world.placement());
     let setting =
         Setting { fabric: &world.fabric, router: &router, placement: &placement, profile: &world.profile, delays: &[] };
-    // 400 loops, and a last one of chunks a third as large.
+    // 400 loops, and a last one with chunks a third as large.
     let case = ring((1 << 21) * 400 + (1 << 21) / 3);
     let generator = case.generator();
     let header = generator.header();
@@ -62,9 +62,9 @@ fn runs_with_two_sizes_of_chunks_share_tables() {
     assert!(workload.paces.len() < 20 * longest, "{} paces", workload.paces.len());
 }
 
-/// The last loop's time is that of its own chunks: between that of a call without it and that of one with a whole loop more.
+/// The last loop takes the time of its own chunks: between a call without it and a call with a whole additional loop.
 #[test]
-fn the_last_loop_takes_the_time_of_its_chunks() {
+fn last_loop_takes_the_time_of_its_own_chunks() {
     let world = world();
     let time = |bytes: u64| world.run(&*ring(bytes).generator(), Folding::WhereProved).unwrap().time;
     let [without, third, two_thirds, whole] = [0, 1, 2, 3].map(|thirds| time((1 << 21) * 40 + (1 << 21) / 3 * thirds));

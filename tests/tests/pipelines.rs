@@ -1,5 +1,5 @@
-//! Chunks and loops follow each other through chains and rings at the pace of the closed forms.
-//! Ranks hang on one switch: a path is two links, so its latency is twice a link's; its bandwidth is the port's.
+//! Chunks and loops are pipelined through chains and rings at the pace of the closed forms. Ranks are attached to one
+//! switch: a path has two links, so its latency is twice a link's; its bandwidth is the port's.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::engine::Watch;
@@ -28,7 +28,7 @@ fn star(ranks: u32) -> Fabric {
     builder.finish()
 }
 
-/// Simulated picoseconds.
+/// Simulated time in picoseconds.
 fn time(algorithm: Algorithm, shape: &Shape, folding: Folding) -> f64 {
     let fabric = star(shape.call.ranks);
     let router = Router::new(&fabric, RouteOptions::default());
@@ -40,7 +40,7 @@ fn time(algorithm: Algorithm, shape: &Shape, folding: Folding) -> f64 {
 }
 
 #[test]
-fn chunks_follow_each_other_along_chains() {
+fn chunks_are_pipelined_along_chains() {
     let (ranks, bytes) = (8u32, 1u64 << 20);
     for (chunks, collective) in [(4, Collective::Broadcast), (16, Collective::Broadcast), (16, Collective::Reduce)] {
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(3), buffers: BufferUse::InPlace };
@@ -54,8 +54,8 @@ fn chunks_follow_each_other_along_chains() {
 }
 
 #[test]
-fn loops_of_a_ring_follow_each_other() {
-    // Few loops are written loop by loop, many step by step.
+fn loops_of_a_ring_are_pipelined() {
+    // A few loops are expanded one by one, many loops step by step.
     for (ranks, loops) in [(8u32, 2u64), (4, 32)] {
         let bytes = 1u64 << 20;
         let call = Call {

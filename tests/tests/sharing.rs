@@ -1,10 +1,11 @@
-//! Max–min sharing against an oracle written from the definition, and against its properties.
+//! Max–min fair sharing against an oracle written from the definition, and its properties.
 
 use fabricast_sim::quantity::Rate;
 use fabricast_sim::sharing::{ResourceId, RouteId, Sharing, System, Use, WHOLE};
 use proptest::prelude::*;
 
-/// A system in plain numbers: capacities, and routes of (capacity → coefficient), cap, weight, transfers.
+/// A system in plain numbers: capacities, and routes with (capacity → coefficient), cap, weight and number of
+/// transfers.
 #[derive(Clone, Debug)]
 struct Plain {
     capacities: Vec<u64>,
@@ -96,7 +97,7 @@ fn solve(plain: &Plain) -> Vec<Rate> {
     routes.iter().map(|&id| sharing.rate(id)).collect()
 }
 
-/// From megabytes to terabytes per second, with ties among capacities likely.
+/// From megabytes to terabytes per second; equal capacities are likely.
 fn capacity() -> impl Strategy<Value = u64> {
     prop_oneof![
         prop::sample::select(vec![50_000_000_000_000u64, 450_000_000_000_000, 25_000_000_000_000]),
@@ -123,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn equals_the_oracle(plain in plain()) {
+    fn shares_equal_the_oracle(plain in plain()) {
         for (i, (rate, expected)) in solve(&plain).into_iter().zip(oracle(&plain)).enumerate() {
             if plain.routes[i].count > 0 {
                 prop_assert!(close(rate.0 as f64, expected), "route {i}: {} against {expected}", rate.0);
@@ -135,9 +136,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// No capacity is exceeded, exactly; and every route has a limit that it and nobody faster shares.
+    /// No capacity is exceeded, exactly; and every route is limited by a capacity that no faster route shares.
     #[test]
-    fn is_feasible_and_cannot_be_improved(plain in plain()) {
+    fn shares_are_feasible_and_max_min_fair(plain in plain()) {
         let rates = solve(&plain);
         let whole = u128::from(WHOLE);
         let mut used = vec![0u128; plain.capacities.len()];
@@ -161,9 +162,9 @@ proptest! {
         }
     }
 
-    /// Renumbering capacities and routes, and starting in another order, changes nothing to the last unit.
+    /// Renumbering capacities and routes, and starting in another order, changes nothing, to the last unit.
     #[test]
-    fn does_not_depend_on_order_or_ids(plain in plain(), seed in any::<u64>()) {
+    fn shares_do_not_depend_on_order_or_ids(plain in plain(), seed in any::<u64>()) {
         let rates = solve(&plain);
         let order = |n: usize, salt: u64| {
             let mut order: Vec<usize> = (0..n).collect();
@@ -188,10 +189,10 @@ proptest! {
         }
     }
 
-    /// Starting and stopping in any history ends at the rates of a fresh start: re-solving only the touched part loses
-    /// nothing.
+    /// Any history of starts and stops ends at the rates of a fresh start: re-solving only the affected part is
+    /// exact.
     #[test]
-    fn has_no_memory(plain in plain(), churn in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60)) {
+    fn shares_do_not_depend_on_history(plain in plain(), churn in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60)) {
         let (system, routes) = build(&plain);
         let mut sharing = Sharing::new(&system);
         let mut counts = vec![0u32; routes.len()];
@@ -219,9 +220,9 @@ proptest! {
     }
 }
 
-/// One capacity of 450 GB/s shared by 4,096 routes: each gets a 4,096th, and nothing is lost but roundings.
+/// One capacity of 450 GB/s shared by 4,096 routes: each gets 1/4,096, apart from rounding.
 #[test]
-fn thousands_on_one_capacity() {
+fn thousands_of_routes_share_one_capacity_equally() {
     let route = PlainRoute { uses: vec![(0, WHOLE)], cap: None, weight: 1, count: 1 };
     let plain = Plain { capacities: vec![450_000_000_000_000], routes: vec![route; 4096] };
     assert!(solve(&plain).iter().all(|rate| rate.0 == 450_000_000_000_000 / 4096));

@@ -1,4 +1,4 @@
-//! A schedule over more thread blocks is what its strategy on as many channels is, also where it comes from a file.
+//! A schedule spread over more thread blocks equals its strategy on as many channels, also if it comes from a file.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -12,7 +12,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::{World, switch};
 
-/// Strategies of kernels, with ranks that they are made for.
+/// Strategies of kernels, with numbers of ranks.
 const STRATEGIES: [(Collective, Algorithm, u32); 9] = [
     (Collective::AllReduce, Algorithm::OneShot, 4),
     (Collective::AllReduce, Algorithm::TwoShot, 4),
@@ -33,9 +33,9 @@ fn case((collective, algorithm, ranks): (Collective, Algorithm, u32), bytes: u64
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// As long as that of a strategy with so many channels, and computes what it computes.
+    /// A spread schedule takes the time of the strategy with as many channels, and computes the same collective.
     #[test]
-    fn a_spread_schedule_takes_what_its_strategy_takes(
+    fn spread_schedules_take_the_time_of_their_strategy(
         strategy in select(STRATEGIES.to_vec()),
         bytes in 1_000u64..50_000_000,
         channels in 1u16..4,
@@ -55,7 +55,8 @@ proptest! {
         }
         let many = case(strategy, bytes, channels * parts);
         let (found, expected) = (time(&spread), time(&*many.generator()));
-        // Chunks that are not whole bytes are counted up, a thousandth at most of what passes; and a picosecond here and there.
+        // Chunks that are not whole bytes are rounded up, by at most a thousandth of the traffic; times are rounded
+        // by picoseconds.
         prop_assert!(found.abs_diff(expected) <= expected / 1000 + 10, "{found} and {expected}");
         prop_assert_eq!(file.spread(1).unwrap(), file);
     }

@@ -1,4 +1,5 @@
-//! What adding costs whose result stays: charged once for the bytes of a sum that nobody sends on, where calls wait for all ranks.
+//! Cost of reductions whose result is kept: charged once, for the bytes of a sum that is not sent on, in calls that
+//! wait for all ranks.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -12,7 +13,7 @@ use crate::worlds::{World, switch};
 
 const LINK: Bandwidth = Bandwidth(450_000_000_000);
 
-/// The time of a call on a switch with blocks that add so fast.
+/// Time of a call on a switch with blocks that add at a given rate.
 fn time(case: &Case, add: Option<Bandwidth>, folding: Folding) -> u64 {
     let mut profile = Profile::ideal();
     profile.protocols[Protocol::Symmetric as usize].add = add;
@@ -23,10 +24,10 @@ fn time(case: &Case, add: Option<Bandwidth>, folding: Folding) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Blocks add each its part of a rank's own sums while the links rest, once at the end; sums that are sent on cost nothing more, nor
-    /// do those of calls that flow one way.
+    /// Each block adds its part of a rank's own sums while the links are idle, once at the end. Sums that are sent on
+    /// have no additional cost, and neither have one-way calls.
     #[test]
-    fn sums_that_stay_take_their_time(part in 1u64..1_000_000, channels in 1u16..8, rate in 1u64..100) {
+    fn kept_sums_are_charged_once(part in 1u64..1_000_000, channels in 1u16..8, rate in 1u64..100) {
         let rate = Bandwidth(rate * 1_000_000_000);
         for (collective, algorithm, ranks, stays) in [
             (Collective::ReduceScatter, Algorithm::Ring, 2, true),
@@ -40,7 +41,7 @@ proptest! {
             (Collective::AllGather, Algorithm::Ring, 2, false),
             (Collective::Reduce, Algorithm::Ring, 2, false),
         ] {
-            // A block's part of what a rank adds up.
+            // A block's part of the bytes that a rank adds.
             let bytes = part * u64::from(channels) * u64::from(ranks);
             let own = bytes / u64::from(channels) / if collective == Collective::ReduceScatter { u64::from(ranks) } else { 1 };
             let call =
@@ -48,13 +49,13 @@ proptest! {
             let case = Case { algorithm, shape: Shape { channels, ..Shape::new(call, Protocol::Symmetric) } };
             let more = time(&case, Some(rate), Folding::Off) - time(&case, None, Folding::Off);
             let expected = if stays { own as f64 * 1e12 / rate.0 as f64 } else { 0.0 };
-            // Rounded down to a picosecond; a byte of a part more or less where chunks are not alike.
+            // Rounded down to a picosecond; parts may differ by a byte if chunks are unequal.
             prop_assert!((more as f64 - expected).abs() <= 2.0, "{algorithm} {collective}: {more} and {expected}");
             prop_assert_eq!(time(&case, Some(rate), Folding::Off), time(&case, Some(rate), Folding::WhereProved));
         }
     }
 
-    /// Calls that flow one way have a floor of their own; others do not know it.
+    /// One-way calls have a floor of their own, which does not apply to others.
     #[test]
     fn one_way_calls_have_a_floor(one_way in 0u64..9_000_000, floor in 0u64..9_000_000, device in 0u64..9_000_000) {
         let costs = LaunchCosts { floor: Picos(floor), floor_one_way: Picos(one_way), ..LaunchCosts::default() };

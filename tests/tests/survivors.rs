@@ -1,8 +1,8 @@
-//! Single changes to the schedules of every algorithm: all that do harm are caught, and those that pass stand in
+//! Single changes to the schedules of every algorithm: all harmful ones are caught, and those that pass are listed in
 //! docs/mutations.md with the reason why they compute the same.
 //!
-//! That a change is harmless is what the naive verifier of [`crate::mutations`] says, which shares no code with the
-//! verifier. `MUTATIONS=overwrite cargo test -p fabricast-tests survivors` writes the page anew.
+//! The naive verifier of [`crate::mutations`], which shares no code with the verifier, decides whether a change is
+//! harmless. `MUTATIONS=overwrite cargo test -p fabricast-tests survivors` regenerates the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use fabricast_topologies::Bytes;
 use crate::generators::{Case, team_of};
 use crate::mutations::{Mutation, Naive, Script, verifies};
 
-/// Small calls of every kind that moves something; random ones hold barriers, too.
+/// Small calls of every kind that moves data; the random tests include barriers.
 fn small_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -39,7 +39,7 @@ fn small_cases() -> Vec<Case> {
     cases
 }
 
-/// Whether an operation comes after another whatever happens.
+/// Returns true if an operation always runs after another.
 fn is_after(script: &Script, later: usize, earlier: usize) -> bool {
     let (mut seen, mut open) = (BTreeSet::new(), vec![later]);
     while let Some(op) = open.pop() {
@@ -55,7 +55,7 @@ fn is_after(script: &Script, later: usize, earlier: usize) -> bool {
     false
 }
 
-/// Why a change that passes computes the same.
+/// Reason that a change which passes computes the same.
 fn why(script: &Script, mutation: Mutation, changed: &Script) -> &'static str {
     let op = |i: usize| (script.operations[i].0, script.operations[i].1);
     match mutation {
@@ -78,17 +78,17 @@ fn why(script: &Script, mutation: Mutation, changed: &Script) -> &'static str {
     }
 }
 
-/// What became of the changes of a kind.
+/// Results of the changes of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     tried: u32,
-    /// The same in other words: nothing to catch.
+    /// Changes equivalent to the original: nothing to catch.
     idle: u32,
     passed: u32,
 }
 
 #[test]
-fn every_harmful_change_is_caught_and_every_survivor_listed() {
+fn harmful_changes_are_caught_and_survivors_are_listed() {
     let mut counts: BTreeMap<&str, Count> = BTreeMap::new();
     let mut survivors: BTreeMap<(Algorithm, &str, &str, &str), u32> = BTreeMap::new();
     for case in small_cases() {
@@ -97,7 +97,7 @@ fn every_harmful_change_is_caught_and_every_survivor_listed() {
         for mutation in Mutation::all(&script) {
             let changed = mutation.apply(&script);
             let (passes, harmless) = (verifies(&changed), Naive::proves(&changed));
-            // Caught if and only if it does harm.
+            // Caught if and only if it is harmful.
             assert_eq!(passes, harmless, "{mutation:?} of {case:?}");
             let count = counts.entry(mutation.name()).or_default();
             if mutation.is_idle(&script) {

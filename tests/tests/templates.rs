@@ -1,4 +1,4 @@
-//! Templates: what is folded once for many sizes says what each size's own simulation says.
+//! Templates: a schedule folded once for many sizes gives each size the result of its own simulation.
 
 use fabricast_planner::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -19,10 +19,10 @@ use crate::worlds::{Plant, World, orders, scenes};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
-    /// A schedule folded for one size says of every other that is cut the same way, on as many blocks or more, what its own
-    /// simulation says; and none takes less than it says it does at least.
+    /// A schedule folded for one size predicts, for every other size with the same chunking on at least as many
+    /// blocks, the result of that size's own simulation; and no time is below its lower bound.
     #[test]
-    fn templates_say_what_runs_say(
+    fn template_predictions_equal_simulations(
         scene in scenes(16),
         order in orders(),
         several in any::<bool>(),
@@ -48,7 +48,7 @@ proptest! {
         let case = order.over(world.ranks(), world.per_host());
         let header = case.generator().header().clone();
         let Some(outline) = Outline::of(&*case.generator(), setting) else { return Ok(()) };
-        // Another protocol first: what is alike with one is tried with the next.
+        // Another protocol first: templates of similar schedules are reused for the next.
         let _ = Template::of(&outline, Protocol::Ll, 1, setting);
         let Ok(Some(template)) = Template::of(&outline, header.protocol, 1, setting) else { return Ok(()) };
         for order in [order.clone(), order.in_one_loop(bytes)] {
@@ -75,10 +75,10 @@ proptest! {
     }
 }
 
-/// A template of one channel says what schedules of more channels take, where a rank has messages for more peers than one channel
-/// serves at once: eleven, and a block eight.
+/// A template of one channel predicts schedules with more channels where a rank has messages for more peers (eleven)
+/// than one channel serves concurrently (eight).
 #[test]
-fn templates_of_one_channel_hold_for_exchanges_of_many() {
+fn single_channel_templates_predict_exchanges_on_many_channels() {
     let fabric = Plant::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();
     let world = World { profile: Profile::named("nccl-2.28-h200").unwrap(), ..World::ideal(fabric) };
     let (router, placement) = (world.router(), world.placement());

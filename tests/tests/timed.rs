@@ -1,4 +1,4 @@
-//! Schedules that are only timed name blocks by other numbers, and take what the others take.
+//! Schedules for timing only: they number blocks differently and take the same time.
 
 use fabricast_planner::algorithm::Shape;
 use fabricast_planner::algorithm::{Algorithm, timed};
@@ -13,7 +13,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::worlds::{places, scenes};
 
-/// A ring of blocks in so many orders, or a neighbour exchange, which is one for odd numbers of ranks.
+/// A ring of blocks in the given orders, or a neighbour exchange, which is a ring for odd numbers of ranks.
 fn ring(collective: Collective, ranks: u32, (bytes, loops): (u64, u64), channels: u16, keys: &[u32]) -> Case {
     let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let orders = keys.chunks(8).map(|keys| {
@@ -35,9 +35,9 @@ fn operations(generator: &dyn Generate) -> (u32, u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// On any fabric, with late ranks and wherever buffers lie, to the picosecond.
+    /// On any fabric, with late ranks and any placement of buffers, to the picosecond.
     #[test]
-    fn what_is_timed_takes_what_the_schedule_takes(
+    fn timing_only_schedules_take_the_same_time(
         scene in scenes(16),
         place in places(),
         collective in select(vec![Collective::AllGather, Collective::ReduceScatter, Collective::AllReduce]),
@@ -61,7 +61,7 @@ proptest! {
             match (&expected, world.timed(&*other, folding, None)) {
                 (Ok(expected), Ok(found)) => {
                     prop_assert_eq!((found.time, found.costs, found.operations), (expected.time, expected.costs, expected.operations));
-                    // What passes is rounded down once for each run.
+                    // Traffic is rounded down once per run.
                     for one in &found.utilization {
                         let same = expected.utilization.iter().find(|other| other.resource == one.resource);
                         let same = same.map_or(f64::NAN, |other| other.bytes);
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_timed_is_shorter_where_places_do_not_follow_each_other_evenly() {
+fn timing_only_schedules_have_fewer_runs_for_irregular_block_orders() {
     let keys: Vec<u32> = (0..64).map(|i| i * 37 % 64).collect();
     for collective in [Collective::AllGather, Collective::ReduceScatter] {
         let case = ring(collective, 64, (1 << 20, 1), 2, &keys);

@@ -1,5 +1,5 @@
-//! Operations that go in turn: when each one flows and ends, against the recurrence written from their definition; what
-//! the critical path says of them; and that neither the order of runs nor that of events within an instant matters.
+//! Serialized operations of a run: start and end times against the recurrence of their definition; critical paths;
+//! the order of runs and of simultaneous events does not matter.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{
@@ -12,10 +12,10 @@ use fabricast_topologies::{Bandwidth, Picos};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A port passes a byte in this time, so that ends of transfers fall on the instants of everything else.
+/// Picoseconds that a port needs per byte; all other times are multiples, so that many events are simultaneous.
 const PER_BYTE: u64 = 1000;
 
-/// One operation. Times in picoseconds.
+/// One operation; times in picoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     software: u64,
@@ -25,18 +25,19 @@ struct Message {
     not_before: u64,
 }
 
-/// A run: its messages leave by one port, and wait for those of lines before it.
+/// A run: its messages leave through one port, and wait for those of earlier lines.
 #[derive(Clone, Debug)]
 struct Line {
     order: Order,
-    /// Modulo the ports that there are.
+    /// Modulo the number of ports.
     port: usize,
     messages: Vec<Message>,
-    /// Message i waits for message i + shift of the line so far back (0: the one before), modulo those that there are.
+    /// Message i waits for message i + shift of an earlier line (0: the previous one), modulo the number of earlier
+    /// lines.
     waits: Vec<(usize, i32)>,
 }
 
-/// Few values, so that much happens at one instant.
+/// Few distinct values, so that many events are simultaneous.
 fn messages() -> impl Strategy<Value = Message> {
     let late = prop_oneof![8 => Just(0u64), 1 => 1u64..12];
     (0u64..4, 0u64..4, 0u64..4, prop_oneof![1 => Just(0u64), 1 => 0u64..6], late).prop_map(
@@ -53,7 +54,7 @@ fn messages() -> impl Strategy<Value = Message> {
 fn lines(orders: impl Strategy<Value = Order> + Clone + 'static) -> impl Strategy<Value = Vec<Line>> {
     let line = (orders, 0usize..6, vec(messages(), 1..7), vec((0usize..6, -2i32..=1), 0..3)).prop_map(
         |(order, port, messages, waits)| {
-            // What is free is not spaced.
+            // Operations that are not serialized have no spacing.
             let spaced = order == Order::InTurn;
             let messages = messages
                 .into_iter()
@@ -65,7 +66,7 @@ fn lines(orders: impl Strategy<Value = Order> + Clone + 'static) -> impl Strateg
     vec(line, 1..7)
 }
 
-/// The lines as a workload in which line i is run `place[i]`, on so many ports.
+/// Creates a workload in which line i is run `place[i]`, on `ports` ports.
 fn workload(lines: &[Line], place: &[usize], ports: usize) -> Workload {
     let mut workload = Workload::new();
     let rate = Rate::from(Bandwidth(1_000_000_000_000 / PER_BYTE));
@@ -99,14 +100,15 @@ fn workload(lines: &[Line], place: &[usize], ports: usize) -> Workload {
     workload
 }
 
-/// What line `number` waits for: lines before it, by how much.
+/// Lines that line `number` waits for, with the shift of each.
 fn awaited(line: &Line, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
     line.waits.iter().filter(move |_| number > 0).map(move |(back, shift)| (number - 1 - back % number, *shift))
 }
 
-/// When each message flows and is done, where every line has a port to itself: a message is begun when what it waits for
-/// is done and the software time of the one before is over, and flows when its own software time and latency are over,
-/// the one before is done, and the spacing from its first byte is over.
+/// Start and end of each message's transfer if every line has a port of its own. A message begins when its
+/// dependencies are done and the software time of the previous message is over. Its transfer starts when its own
+/// software time and latency are over, the previous transfer is done, and the spacing from the previous transfer's
+/// first byte is over.
 fn recurrence(lines: &[Line]) -> Vec<Vec<(u64, u64)>> {
     let mut all: Vec<Vec<(u64, u64)>> = Vec::new();
     for (number, line) in lines.iter().enumerate() {
@@ -143,9 +145,9 @@ fn any_order() -> impl Strategy<Value = Order> + Clone {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// With ports to themselves, messages flow and end when the recurrence says.
+    /// On ports of their own, messages start and end as the recurrence predicts.
     #[test]
-    fn messages_in_turn_flow_when_they_may(mut lines in lines(Just(Order::InTurn))) {
+    fn serialized_messages_match_the_recurrence(mut lines in lines(Just(Order::InTurn))) {
         lines.iter_mut().enumerate().for_each(|(number, line)| line.port = number);
         let workload = workload(&lines, &in_order(&lines), lines.len());
         let expected = recurrence(&lines);
@@ -157,10 +159,10 @@ proptest! {
         }
     }
 
-    /// Costs add up to the end, and the steps of the critical path to both, whatever a message waited for: one that
-    /// arrived, one that was done, a spacing, or a preparation.
+    /// Costs add up to the end, and so do the steps of the critical path, whatever a message waited for: an arrival,
+    /// a completion, a spacing, or a preparation.
     #[test]
-    fn the_critical_path_adds_up(lines in lines(any_order()), ports in 1usize..4) {
+    fn critical_path_adds_up_to_the_end(lines in lines(any_order()), ports in 1usize..4) {
         let workload = workload(&lines, &in_order(&lines), ports);
         let outcome = recorded(&workload);
         prop_assert_eq!(outcome.costs.total(), outcome.end);
@@ -174,9 +176,9 @@ proptest! {
         prop_assert!(path.windows(2).all(|pair| pair[0].span.ready <= pair[1].span.ready));
     }
 
-    /// Runs in another order make events of an instant happen in another order, and change nothing.
+    /// Another order of runs changes the order of simultaneous events, and no result.
     #[test]
-    fn the_order_of_events_within_an_instant_does_not_matter(
+    fn order_of_simultaneous_events_does_not_matter(
         lines in lines(any_order()),
         ports in 1usize..4,
         keys in vec(any::<u32>(), 7),
@@ -193,10 +195,10 @@ proptest! {
         prop_assert_eq!(one.spans, moved);
     }
 
-    /// k equal messages through a chain of n ranks: (n−1)(software + latency + transfer) for the first, and for each more
-    /// the longest of transfer, software and spacing.
+    /// k equal messages through a chain of n ranks: (n−1)(software + latency + transfer) for the first, and for each
+    /// further one the longest of transfer, software and spacing.
     #[test]
-    fn chains_of_equal_messages(ranks in 2usize..9, k in 1usize..20, message in messages()) {
+    fn chains_of_equal_messages_match_closed_form(ranks in 2usize..9, k in 1usize..20, message in messages()) {
         let message = Message { not_before: 0, ..message };
         let line = |port| Line { order: Order::InTurn, port, messages: vec![message; k], waits: vec![(0, 0)] };
         let lines: Vec<Line> = (0..ranks - 1).map(line).collect();

@@ -1,4 +1,5 @@
-//! Exchanges of uneven blocks: equal ones take the time of an all_to_all, others what their links say.
+//! All_to_allv with uneven blocks: equal blocks take the time of an all_to_all, others the time of their busiest
+//! links.
 
 use fabricast_planner::algorithm::{Algorithm, Shape, generator};
 use fabricast_planner::bound::{Bounds, InNetwork};
@@ -26,7 +27,7 @@ fn uneven(algorithm: Algorithm, matrix: Matrix) -> Case {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Out of place; in place an all_to_all has blocks in each other's way.
+    /// Out of place; an in-place all_to_all has conflicting blocks.
     #[test]
     fn equal_blocks_take_the_time_of_an_all_to_all(
         scene in scenes(16),
@@ -54,7 +55,7 @@ proptest! {
         }
     }
 
-    /// So that one rank is looked at for all of them, however many there are.
+    /// The symmetry allows one rank to represent all of them, for any number of ranks.
     #[test]
     fn equal_blocks_have_the_symmetry_of_an_all_to_all(
         ranks in select(vec![2u32, 4, 8, 12]),
@@ -72,9 +73,9 @@ proptest! {
         prop_assert_eq!(even, symmetry(Collective::AllToAll, per_rank));
     }
 
-    /// What ranks send and get is what the matrix says, and their sizes are what bandwidths count.
+    /// Sent and received bytes match the matrix, and so do the sizes used for bandwidths.
     #[test]
-    fn schedules_keep_their_matrix(ranks in 1u32..9, bytes in 0u64..100_000, seed: u64, channels in 1u16..4) {
+    fn schedules_move_the_bytes_of_their_matrix(ranks in 1u32..9, bytes in 0u64..100_000, seed: u64, channels in 1u16..4) {
         let matrix = matrix_of(ranks, bytes, seed);
         for algorithm in [Algorithm::Direct, Algorithm::Pairwise, Algorithm::Hierarchical] {
             let case = uneven(algorithm, matrix.clone());
@@ -91,13 +92,13 @@ proptest! {
         }
     }
 
-    /// Without software cost a run of whatever matrix is bounded by its busiest port, and by nothing else on equal links
-    /// where no other port is as busy.
+    /// Without software costs, the time is bounded by the busiest port, and equals that bound on equal links if no
+    /// other port is as busy.
     #[test]
-    fn a_rank_that_all_send_to_gets_at_the_rate_of_its_port(gpus in 3u32..9, kib in 1u64..1000, seed: u64) {
+    fn incast_runs_at_the_rate_of_the_receivers_port(gpus in 3u32..9, kib in 1u64..1000, seed: u64) {
         let (rate, latency) = (Bandwidth::from_gbps(50.0), Picos::from_ns(250.0));
         let world = World::ideal(switch(gpus, rate, latency));
-        // Everybody else gets a hundredth at most.
+        // Every other rank receives at most a hundredth.
         let others = matrix_of(gpus, kib * 10, seed);
         let entry = |from: u32, to: u32| if to == 0 && from > 0 { kib * 1024 } else { others.at(from, to).0 * u64::from(to > 0) };
         let entries = (0..gpus).flat_map(|from| (0..gpus).map(move |to| (from, to)));
@@ -126,9 +127,9 @@ fn an_empty_matrix_takes_no_time() {
     }
 }
 
-/// On a ring of ranks with a face each way, every port carries one face.
+/// Halo exchange on a grid of ranks: every port carries the faces of its rank.
 #[test]
-fn neighbours_exchange_at_the_rate_of_their_ports() {
+fn halo_exchange_runs_at_the_rate_of_the_ports() {
     let world = World::ideal(switch(8, Bandwidth::from_gbps(100.0), Picos::from_ns(350.0)));
     for (sides, boundary, faces) in
         [(vec![8], Boundary::Periodic, 2), (vec![2, 2, 2], Boundary::Open, 3), (vec![4, 2], Boundary::Open, 3)]
@@ -143,7 +144,7 @@ fn neighbours_exchange_at_the_rate_of_their_ports() {
 }
 
 #[test]
-fn a_matrix_must_be_that_of_the_call() {
+fn matrices_must_match_the_call() {
     let case = uneven(Algorithm::Direct, Matrix::even(4, Bytes(1600)).unwrap());
     let reason =
         |shape: &Shape| generator(Algorithm::Direct, shape).err().map(|why| why.to_string()).unwrap_or_default();

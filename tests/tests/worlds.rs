@@ -1,5 +1,5 @@
-//! Where schedules run in these tests: random fabrics, healthy and broken, with random profiles and late ranks, and the
-//! calls that run there.
+//! Environments of the tests: random fabrics, healthy and broken, with random profiles and late ranks, and random
+//! calls.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use proptest::sample::{Index, select};
 use crate::generators::{Case, grid_of, is_rooted};
 use crate::matrices::with_matrix;
 
-/// GPUs on one NVSwitch, all links alike; `latency` is that of each of the two links between a pair.
+/// GPUs on one NVSwitch with equal links; `latency` is that of each of the two links between a pair.
 pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
     let mut builder = FabricBuilder::new("switch");
     let host = builder.host("a");
@@ -36,12 +36,12 @@ pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric 
     builder.finish()
 }
 
-/// What a fabric is made from.
+/// Description of a fabric.
 #[derive(Clone, Debug)]
 pub(crate) enum Plant {
-    /// GPUs with a link to each of some switches; bandwidths (GB/s) and latencies (ns) go round the links.
+    /// GPUs with a link to each of several switches; bandwidths (GB/s) and latencies (ns) cycle over the links.
     Switches { gpus: u32, planes: u32, links: Vec<(u32, u32)>, memory: Option<u32> },
-    /// GPUs in a circle, each joined to the next.
+    /// GPUs in a circle, each connected to the next.
     Circle { gpus: u32, links: Vec<(u32, u32)> },
     /// Copies of a preset on a network.
     Hosts { preset: &'static str, nodes: u32, gpus: u32, network: &'static str },
@@ -80,7 +80,7 @@ impl Plant {
             Self::Circle { gpus, links } => {
                 let mut builder = FabricBuilder::new("circle");
                 let host = builder.host("a");
-                // Accelerators pass traffic on, so that all pairs are joined.
+                // Accelerators forward traffic, so all pairs are connected.
                 let devices: Vec<_> = (0..*gpus)
                     .map(|gpu| builder.node(&format!("tpu{gpu}"), NodeKind::Accelerator, host, Figures::None).unwrap())
                     .collect();
@@ -98,35 +98,35 @@ fn link(links: &[(u32, u32)], number: usize) -> LinkSpec {
     LinkSpec::symmetric(LinkKind::Nvlink, Bandwidth::from_gbps(gbps.into()), Picos::from_ns(ns.into()))
 }
 
-/// A fabric, what is wrong with it, and what software costs on it.
+/// A fabric, its faults, and the software costs on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) plant: Plant,
-    /// Links slowed to so many percent.
+    /// Links slowed down to a percentage.
     pub(crate) slow: Vec<(Index, u8)>,
     /// Links out of service.
     pub(crate) failed: Vec<Index>,
-    /// Late ranks, by nanoseconds.
+    /// Late ranks, with delays in nanoseconds.
     pub(crate) late: Vec<(Index, u32)>,
     pub(crate) profile: &'static str,
     pub(crate) mode: (Launch, Processes),
     pub(crate) ecmp: Ecmp,
     pub(crate) p2p: PeerAccess,
     pub(crate) gdr: GpuDirect,
-    /// Ranks on each GPU.
+    /// Ranks per GPU.
     pub(crate) per_gpu: u32,
-    /// Whether the first GPU of each host is cut into instances, where its model can be.
+    /// Partitioning of the first GPU of each host into MIG instances, if its model supports it.
     pub(crate) mig: Mig,
 }
 
-/// Whether GPUs are cut into MIG instances.
+/// Partitioning into MIG instances, on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mig {
     Off,
     On,
 }
 
-/// Instances for the first GPU of a preset's hosts.
+/// Instances of the first GPU on a preset's hosts.
 fn instances(preset: &str) -> Option<&'static str> {
     match preset {
         "hgx-h200" => Some("gpu0=3g.71gb,2g.35gb,1g.18gb,1g.18gb"),
@@ -137,21 +137,21 @@ fn instances(preset: &str) -> Option<&'static str> {
     }
 }
 
-/// A scene, built.
+/// A built scene.
 pub(crate) struct World {
     pub(crate) fabric: Fabric,
     pub(crate) profile: Profile,
     pub(crate) delays: Vec<Picos>,
     pub(crate) mode: LaunchMode,
     pub(crate) routes: RouteOptions,
-    /// Ranks on each GPU.
+    /// Ranks per GPU.
     pub(crate) per_gpu: u32,
 }
 
 impl Scene {
     pub(crate) fn world(&self) -> World {
         let whole = self.plant.build();
-        // Links by the names that they have before: those inside a partitioned GPU have no rate to slow.
+        // Links by their original names: links inside a partitioned GPU have no rate to slow down.
         let names = whole.link_names();
         let cut = match &self.plant {
             Plant::Hosts { preset, .. } if self.mig == Mig::On => instances(preset),
@@ -182,7 +182,7 @@ impl Scene {
     }
 }
 
-/// GPUs in use on the first host; all hosts of these fabrics have as many.
+/// GPUs in use on the first host; all hosts of these fabrics have equally many.
 pub(crate) fn per_host(fabric: &Fabric) -> u32 {
     let host = |&gpu: &_| fabric.node(gpu).host;
     fabric.gpus().iter().filter(|gpu| host(gpu) == host(&fabric.gpus()[0])).count() as u32
@@ -199,7 +199,7 @@ impl World {
         self.fabric.gpus().len() as u32 * self.per_gpu
     }
 
-    /// The same with the caller's buffers elsewhere.
+    /// Returns the world with the caller's buffers in another place.
     pub(crate) fn with_buffers(self, buffers: BufferPlace) -> Self {
         Self { routes: RouteOptions { buffers, ..self.routes }, ..self }
     }
@@ -209,7 +209,7 @@ impl World {
         per_host(&self.fabric) * self.per_gpu
     }
 
-    /// The device of each rank.
+    /// Device of each rank.
     pub(crate) fn placement(&self) -> Vec<NodeId> {
         self.fabric.gpus().iter().flat_map(|&gpu| std::iter::repeat_n(gpu, self.per_gpu as usize)).collect()
     }
@@ -218,7 +218,7 @@ impl World {
         Router::new(&self.fabric, self.routes)
     }
 
-    /// What is asked of a plan here: out of place, from rank 0, whatever can win.
+    /// Plan request of these tests: out of place, root 0, all candidates.
     pub(crate) fn asked<'a>(
         &'a self,
         (router, placement): (&'a Router<'a>, &'a [NodeId]),
@@ -243,12 +243,12 @@ impl World {
         }
     }
 
-    /// Runs a schedule on the first ranks of the fabric, times of all operations recorded.
+    /// Runs a schedule on the first ranks of the fabric, recording the times of all operations.
     pub(crate) fn run(&self, generator: &dyn Generate, folding: Folding) -> Result<Timeline, SimulateError> {
         self.run_on(&self.placement(), generator, folding)
     }
 
-    /// The same, recording nothing, and only as long as it is done on the device by `until`.
+    /// Variant of [`Self::run`] that records nothing and stops unless the device side is done by `until`.
     pub(crate) fn timed(
         &self,
         generator: &dyn Generate,
@@ -267,7 +267,7 @@ impl World {
         simulate(generator, setting, self.mode, surroundings, Watch { until, ..Watch::default() })
     }
 
-    /// The same with a device for each rank.
+    /// Variant of [`Self::run`] with a given device for each rank.
     pub(crate) fn run_on(
         &self,
         placement: &[NodeId],
@@ -288,7 +288,7 @@ fn links() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop_oneof![4 => vec(link(), 1..=1), 1 => vec(link(), 2..=3)]
 }
 
-/// Where buffers lie: mostly with the GPUs.
+/// Places of buffers: mostly on the GPUs.
 pub(crate) fn places() -> impl Strategy<Value = BufferPlace> {
     let elsewhere = vec![BufferPlace::Pinned, BufferPlace::Pageable, BufferPlace::Managed, BufferPlace::Grace];
     prop_oneof![4 => Just(BufferPlace::Device), 1 => select(elsewhere)]
@@ -350,7 +350,7 @@ pub(crate) fn scenes(most: u32) -> impl Strategy<Value = Scene> {
     let sharing = per_gpu.prop_flat_map(move |per_gpu| (Just(per_gpu), plants((most / per_gpu).max(2))));
     (sharing, slow, failed, late, profile, mode, (ecmp, p2p, gdr, mig)).prop_map(
         |((per_gpu, plant), slow, failed, late, profile, mode, (ecmp, p2p, gdr, mig))| {
-            // Without peer access or NICs' direct access, a circle of accelerators has no way at all.
+            // Without peer access or GPUDirect, a circle of accelerators has no routes.
             let circle = matches!(plant, Plant::Circle { .. } | Plant::Switches { .. });
             let p2p = if circle { PeerAccess::Allowed } else { p2p };
             Scene { plant, slow, failed, late, profile, mode, ecmp, p2p, gdr, per_gpu, mig }
@@ -358,13 +358,13 @@ pub(crate) fn scenes(most: u32) -> impl Strategy<Value = Scene> {
     )
 }
 
-/// A call out of place, on one channel and in one loop, rooted at rank 0.
+/// An out-of-place call on one channel and in one loop, with root 0.
 pub(crate) fn plain(algorithm: Algorithm, collective: Collective, ranks: u32, bytes: u64) -> Case {
     let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     Case { algorithm, shape: Shape::new(call, Protocol::Simple) }
 }
 
-/// A call whose ranks are not yet known.
+/// A call without its number of ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) algorithm: Algorithm,
@@ -372,25 +372,25 @@ pub(crate) struct Order {
     protocol: Protocol,
     pub(crate) bytes: u64,
     channels: u16,
-    /// Rounds that lanes make, about.
+    /// Approximate number of loops per channel.
     loops: u64,
     buffers: BufferUse,
     root: Index,
-    /// Whether the schedule knows of hosts.
+    /// True if the schedule distinguishes hosts.
     levels: bool,
-    /// Whether every second channel goes round the other way.
+    /// True if every second channel runs in the opposite direction.
     both_ways: bool,
-    /// Of the matrix of an all_to_allv.
+    /// Seed of the matrix of an all_to_allv.
     seed: u64,
 }
 
 impl Order {
-    /// The same call of so many bytes, in one loop.
+    /// Variant of the call with `bytes` bytes in one loop.
     pub(crate) fn in_one_loop(&self, bytes: u64) -> Self {
         Self { bytes, loops: 1, ..self.clone() }
     }
 
-    /// The call over `ranks` ranks, so many a host.
+    /// The call over `ranks` ranks, `per_host` on each host.
     pub(crate) fn over(&self, ranks: u32, per_host: u32) -> Case {
         let root = if is_rooted(self.collective) { self.root.index(ranks as usize) as u32 } else { 0 };
         let call = Call {
@@ -415,9 +415,9 @@ impl Order {
     }
 }
 
-/// Any collective by any algorithm that offers it.
+/// Any collective with any algorithm that supports it.
 pub(crate) fn orders() -> impl Strategy<Value = Order> {
-    // Random fabrics have no switches that combine; `nvls.rs` tests those algorithms.
+    // Random fabrics have no switches that reduce; `nvls.rs` tests those algorithms.
     let everywhere = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
     let offers: Vec<(Algorithm, Collective)> =
         everywhere.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect();

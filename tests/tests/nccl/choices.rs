@@ -1,4 +1,4 @@
-//! What NCCL and Open MPI choose for calls on fabrics: symmetric kernels, sends, settings, and any call at all.
+//! Choices of NCCL and Open MPI on fabrics: symmetric kernels, sends, settings, and arbitrary calls.
 
 use fabricast_planner::algorithm::Algorithm;
 use fabricast_planner::bound::InNetwork;
@@ -27,7 +27,7 @@ fn kernel_at(of: &Communicator, function: Function, bytes: u64) -> SymmetricKern
     symmetric(of, &Settings::default(), &Request::new(function, Bytes(bytes))).unwrap().kernel
 }
 
-/// The first power of two at which the kernel is another; AllGather and ReduceScatter by a rank's part.
+/// First power of two at which another kernel is chosen; for AllGather and ReduceScatter in bytes of a rank's part.
 fn crossover(of: &Communicator, function: Function) -> (u64, SymmetricKernel) {
     let whole = if function == Function::AllReduce { 1 } else { u64::from(of.ranks) };
     let first = kernel_at(of, function, whole << 7);
@@ -35,9 +35,9 @@ fn crossover(of: &Communicator, function: Function) -> (u64, SymmetricKernel) {
     (1 << power, kernel_at(of, function, whole << power))
 }
 
-/// Worked out from NCCL's model: where kernels by switches take over from one-shot ones.
+/// Derived from NCCL's model: sizes from which multicast kernels replace one-shot kernels.
 #[test]
-fn symmetric_kernels_cross_where_nccls_model_says() {
+fn symmetric_kernel_crossovers_match_nccls_model() {
     let (hopper, blackwell) = (on_switches(8, 90), on_switches(8, 100));
     for (of, sums, gathers, scatters) in
         [(&hopper, 32 * KIB, 16 * KIB, 16 * KIB), (&blackwell, 64 * KIB, 32 * KIB, 8 * KIB)]
@@ -62,10 +62,10 @@ fn symmetric_kernels_need_windows_and_one_node() {
     );
 }
 
-/// 24 channels of rings are 32 of sends, 4 a peer of eight until the parts are large (H100's usual init line: 32 p2p
-/// channels, 32 p2p channels per peer).
+/// 24 channels of rings give 32 channels of sends: 4 for each of eight peers until the parts are large (usual init
+/// line of H100: 32 p2p channels, 32 p2p channels per peer).
 #[test]
-fn sends_share_channels() {
+fn sends_divide_channels_among_peers() {
     let of = communicator(1, 8, 90, 12, 30.0);
     let at = |bytes, peers| p2p(&of, Version::V2_30_7, &Settings::default(), Bytes(bytes), peers);
     assert_eq!((at(64 * KIB, 7).per_peer, at(64 * KIB, 7).proto), (1, Proto::Simple));
@@ -74,10 +74,10 @@ fn sends_share_channels() {
     assert_eq!(at(512 * MIB, 1).per_peer, 32);
 }
 
-/// By times of 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends): with 16 channels a peer of two gets 8, and what is as fast
-/// as LL is LL up to 256 KiB, in parts of 8 KiB.
+/// From times of 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends): with 16 channels a peer of two gets 8,
+/// and sends up to 256 KiB behave like LL, in parts of 8 KiB.
 #[test]
-fn sends_of_before_2_29_are_ll_by_what_all_channels_of_a_peer_would_carry() {
+fn sends_before_2_29_use_ll_by_the_capacity_of_all_channels_of_a_peer() {
     let of = communicator(1, 2, 90, 24, 20.0);
     let (settings, _) = Settings::parse("NCCL_MIN_P2P_NCHANNELS=16 NCCL_MAX_P2P_NCHANNELS=16").unwrap();
     let at = |bytes| p2p(&of, Version::V2_28_9, &settings, Bytes(bytes), 1);
@@ -105,7 +105,7 @@ fn chooser(library: &str, fabric: &Fabric, conditions: Conditions) -> Chooser {
 }
 
 #[test]
-fn choices_name_our_strategies() {
+fn choices_map_to_our_strategies() {
     let fabric = preset("hgx-h100", 1);
     let found = |conditions, collective, bytes| {
         let choice = chooser("nccl-2.28.9", &fabric, conditions).choose(&call(collective, 8, bytes));
@@ -130,7 +130,7 @@ fn choices_name_our_strategies() {
 }
 
 #[test]
-fn what_is_not_known_says_why() {
+fn unknown_choices_give_a_reason() {
     let fabric = preset("dgx-v100", 1);
     let unknown = chooser("nccl", &fabric, Conditions::default()).choose(&call(Collective::AllReduce, 8, KIB));
     assert!(unknown.unwrap_err().to_string().contains("NVLink without switches"));
@@ -146,7 +146,7 @@ fn what_is_not_known_says_why() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_call_is_answered_and_what_is_chosen_is_offered(
+    fn every_call_has_an_answer_and_choices_are_supported(
         collective in prop::sample::select(Collective::ALL.to_vec()),
         name in prop::sample::select(vec!["hgx-h100", "dgx-a100", "hgx-b200", "l40s-pcie", "rtx4090-pcie"]),
         library in prop::sample::select(vec!["nccl-2.28.9", "nccl-2.30", "nccl-2.31", "open_mpi-4.1", "open_mpi-5.0"]),

@@ -1,4 +1,4 @@
-//! What NCCL 2.28.9 logged on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
+//! NCCL 2.28.9's log on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
 
 use fabricast_planner::library::nccl::graph::NvlsUse;
 use fabricast_planner::library::nccl::{
@@ -11,7 +11,7 @@ use super::Picker;
 
 const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
 
-/// The node that logged it, from its topology file alone.
+/// The node that wrote the log, from its topology file alone.
 fn h200() -> Picker {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
     let fabric = load(&FabricRequest::of(&path)).unwrap();
@@ -19,8 +19,7 @@ fn h200() -> Picker {
     Picker::new(Communicator::of(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
 }
 
-/// Rows of the log's table: function or `Max NThreads`, and the cells of the blocks of three algorithms, one after the
-/// other.
+/// Rows of the log's table: function or `Max NThreads`, and the cells of three algorithms, one after the other.
 fn rows(name: &str) -> Vec<Vec<String>> {
     let rows = LOG.lines().filter(|line| line.split('|').next().is_some_and(|head| head.trim() == name));
     rows.map(|line| line.split('|').skip(1).map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect())
@@ -28,7 +27,7 @@ fn rows(name: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_table_is_nccls() {
+fn cost_table_matches_nccls_log() {
     let picker = h200();
     let mut compared = 0;
     for function in [Function::Broadcast, Function::Reduce, Function::AllGather, Function::AllReduce] {
@@ -57,7 +56,7 @@ fn the_table_is_nccls() {
 }
 
 #[test]
-fn the_threads_are_nccls() {
+fn threads_match_nccls_log() {
     let picker = h200();
     for (place, text) in rows("Max NThreads").concat().iter().enumerate() {
         let (algo, proto) = (Algo::ALL[place / 3], Proto::ALL[place % 3]);
@@ -67,7 +66,7 @@ fn the_threads_are_nccls() {
 }
 
 #[test]
-fn every_choice_and_channel_count_is_nccls() {
+fn choices_and_channel_counts_match_nccls_log() {
     let picker = h200();
     let mut compared = 0;
     for line in LOG.lines().filter(|line| line.starts_with("AllReduce:")) {
@@ -87,7 +86,7 @@ fn every_choice_and_channel_count_is_nccls() {
 }
 
 #[test]
-fn absent_ways_say_why() {
+fn unavailable_strategies_give_a_reason() {
     let picker = h200();
     let why = |algo, proto| picker.table.cell(Function::AllReduce, algo, proto).taken;
     assert_eq!(why(Algo::Nvls, Proto::Simple), Err(Absent::NoNvls));
@@ -97,7 +96,7 @@ fn absent_ways_say_why() {
     assert_eq!(gather, Err(Absent::PatNeedsLoneRanks));
 }
 
-/// nccl-tests' out-of-place times of a log, µs by bytes.
+/// Out-of-place times of an nccl-tests log: (bytes, µs).
 fn log(name: &str) -> Vec<(u64, f64)> {
     let path = format!("{}/../validate/data/h200-node/logs/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -105,10 +104,10 @@ fn log(name: &str) -> Vec<(u64, f64)> {
     rows.filter_map(|words| Some((words.first()?.parse().ok()?, words.get(5)?.parse().ok()?))).collect()
 }
 
-/// Two GPUs of the same node: where a way is forced, the time is that of NCCL's own choice only if it is what NCCL takes.
-/// No log of its choices was kept there, so this is the choice read off times.
+/// Two GPUs of the same node: the time of a forced strategy equals that of NCCL's own choice only if it is the same
+/// strategy. No log of the choices exists, so they are inferred from times.
 #[test]
-fn two_gpus_choose_what_their_times_show() {
+fn choices_on_two_gpus_match_their_times() {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
     let fabric = load(&FabricRequest { gpus: Some(2), ..FabricRequest::of(&path) }).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -120,7 +119,7 @@ fn two_gpus_choose_what_their_times_show() {
         ways.iter().map(|(algo, proto)| log(&format!("g_allreduce_x2_{}_{}", algo.name(), proto.name()))).collect();
     let mut compared = 0;
     for (bytes, own) in log("g_allreduce_x2_default") {
-        // Below, all ways cost the host the same.
+        // For smaller sizes all strategies are limited by the host alike.
         if bytes < 1 << 18 {
             continue;
         }

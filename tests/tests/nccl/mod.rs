@@ -1,4 +1,4 @@
-//! NCCL's selection against what NCCL logged, against worked examples, and for any communicator.
+//! NCCL's selection against NCCL's logs, worked examples, and for random communicators.
 
 mod choices;
 mod measured;
@@ -13,7 +13,7 @@ use fabricast_planner::library::nccl::{Communicator, Cpu, Function, Pick, Reques
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-/// A graph of so many channels, at so many GB/s inside and between nodes.
+/// A graph of `channels` channels, with bandwidths in GB/s inside and between nodes.
 pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Graph {
     Graph {
         pattern,
@@ -27,7 +27,7 @@ pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Grap
     }
 }
 
-/// Nodes of equally many GPUs, whose rings and trees have the same channels.
+/// Nodes with equally many GPUs, whose rings and trees have the same channels.
 pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f64) -> Communicator {
     Communicator {
         ranks: nodes * per_node,
@@ -46,7 +46,7 @@ pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f6
     }
 }
 
-/// Picks of a communicator.
+/// NCCL's choices for a communicator.
 pub struct Picker {
     pub communicator: Communicator,
     pub version: Version,

@@ -1,4 +1,4 @@
-//! Plans with the library's own choice beside the pick.
+//! Plans that compare the pick with the library's own choice.
 
 use fabricast_planner::bound::InNetwork;
 use fabricast_planner::library::{Chooser, Conditions, Library, Offer, Registered};
@@ -66,7 +66,7 @@ fn a_library_restricts_picks_to_what_it_runs() {
 }
 
 #[test]
-fn an_unknown_choice_is_said_once() {
+fn unknown_choices_are_reported_once() {
     let found = planned("dgx-v100", "nccl", false, &[Collective::AllReduce, Collective::Broadcast]);
     assert!(found.rows.iter().all(|row| row.library_default.is_none()));
     assert_eq!(found.library_unknown.len(), 1, "{:?}", found.library_unknown);

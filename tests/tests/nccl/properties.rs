@@ -1,4 +1,5 @@
-//! For any communicator: there is a choice for every size, it is the least of the table, and its kernel is within bounds.
+//! Properties for random communicators: there is a choice for every size, it is the cheapest of the table, and its
+//! kernel is within limits.
 
 use fabricast_planner::library::nccl::graph::Pattern;
 use fabricast_planner::library::nccl::{
@@ -41,7 +42,7 @@ fn sizes() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn there_is_a_choice_for_every_size_and_it_is_the_least(
+    fn every_size_has_a_choice_and_it_is_the_cheapest(
         of in communicators(), version in versions(), function in functions(), bytes in sizes(),
     ) {
         let settings = Settings::default();

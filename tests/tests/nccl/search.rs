@@ -1,4 +1,4 @@
-//! What NCCL's search finds on machines: against its own dumps and public logs, and the machines that are not covered.
+//! NCCL's graph search on machines: against its own dumps and public logs, and machines that are not covered.
 //!
 //! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of
 //! 10 GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
@@ -23,7 +23,8 @@ fn found(fabric: &Fabric) -> Result<Communicator, Uncovered> {
     Communicator::of(fabric, &router, fabric.gpus(), NvlsUse::Allowed)
 }
 
-/// Channels × GB/s inside and between nodes: of rings, of trees, of NVLS; and the channels of rings and trees.
+/// Channels and GB/s inside and between nodes of rings, trees and NVLS; and the number of channels of rings and
+/// trees.
 type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
 
 fn summary(fabric: &Fabric) -> Summary {
@@ -36,7 +37,7 @@ fn summary(fabric: &Fabric) -> Summary {
 }
 
 #[test]
-fn one_node_on_switches() {
+fn single_nodes_on_switches_match_public_logs() {
     let (rings, h100) = ((12, 30.0, 30.0), Some((8, 40.0, 60.0)));
     assert_eq!(summary(&preset("hgx-h100", 1, 8)), (rings, rings, h100, 24));
     assert_eq!(summary(&preset("hgx-h200", 1, 8)), (rings, rings, h100, 24));
@@ -47,7 +48,7 @@ fn one_node_on_switches() {
 }
 
 #[test]
-fn the_dump_of_the_measured_node_is_reproduced() {
+fn dump_of_the_measured_node_is_reproduced() {
     let dump = include_str!("../../data/nccl/h200-2.28.9-no-nvls-graph.xml");
     let found = found(&file("h200-node.xml")).unwrap();
     for (id, graph) in [(0, found.graphs.ring), (1, found.graphs.tree)] {
@@ -65,7 +66,7 @@ fn the_dump_of_the_measured_node_is_reproduced() {
 }
 
 #[test]
-fn several_nodes_on_rails() {
+fn graphs_of_several_nodes_on_rails() {
     let fabric = preset("hgx-h100", 2, 8);
     let (rings, trees, nvls, channels) = summary(&fabric);
     assert_eq!((rings, nvls, channels), ((8, 45.0, 45.0), Some((8, 40.0, 48.0)), 16));
@@ -74,12 +75,12 @@ fn several_nodes_on_rails() {
     assert_eq!((ring.inside_class, ring.between_class), (PathClass::Nvl, PathClass::Pxn));
     let (rings, _, _, channels) = summary(&preset("dgx-a100", 2, 8));
     assert_eq!((rings, channels), ((8, 24.0, 24.0), 16));
-    // Two GPUs and two NICs to a switch: rings enter at one and leave at the other.
+    // Two GPUs and two NICs per switch: rings enter through one NIC and leave through the other.
     assert_eq!(found(&preset("dgx-a100", 2, 8)).unwrap().graphs.ring.between_class, PathClass::Pix);
 }
 
 #[test]
-fn gpus_on_pcie() {
+fn graphs_of_gpus_on_pcie() {
     let (rings, trees, nvls, _) = summary(&preset("l40s-pcie", 1, 8));
     assert_eq!((rings.0, rings.1, trees.0, nvls), (1, 20.0, 1, None));
     let found = found(&preset("l40s-pcie", 1, 8)).unwrap();
@@ -87,7 +88,7 @@ fn gpus_on_pcie() {
 }
 
 #[test]
-fn parts_of_a_node_and_racks() {
+fn graphs_of_partial_nodes_and_racks() {
     assert_eq!(summary(&preset("hgx-h100", 1, 2)).0, (12, 30.0, 30.0));
     assert_eq!(summary(&preset("hgx-h100", 1, 1)).0.0, 1);
     let rack =
@@ -99,22 +100,22 @@ fn parts_of_a_node_and_racks() {
 
 /// Balanced trees need two GPUs near a NIC; from Hopper on, NCCL tries plain trees before farther paths.
 #[test]
-fn a_nic_to_each_gpu_makes_plain_trees() {
+fn one_nic_per_gpu_gives_plain_trees() {
     let tree = |fabric: &Fabric| found(fabric).unwrap().graphs.tree;
     for name in ["hgx-h100", "hgx-b200"] {
         let tree = tree(&preset(name, 2, 8));
         assert_eq!((tree.pattern, tree.between_class), (Pattern::Tree, PathClass::Pix), "{name}");
     }
-    // Ampere keeps to balanced trees, and so does any GPU on one node.
+    // Ampere uses balanced trees only, and so does any GPU on a single node.
     assert_eq!(tree(&preset("dgx-a100", 2, 8)).pattern, Pattern::BalancedTree);
     assert_eq!(tree(&preset("hgx-h100", 1, 8)).pattern, Pattern::BalancedTree);
     // Two H100 PCIe share a switch with their NIC.
     assert_eq!(tree(&preset("h100-pcie", 2, 8)).pattern, Pattern::BalancedTree);
 }
 
-/// Meshes are searched for where NICs limit them: four GH200 with a NIC of 200 Gb/s each.
+/// A mesh is searched for if NICs limit it: four GH200 with a NIC of 200 Gb/s each.
 #[test]
-fn nics_limit_a_mesh() {
+fn nics_limit_meshes() {
     let hosts = load(&FabricRequest {
         network: Some("rail,nics_per_node=4,nic=200Gb/s".parse().unwrap()),
         ..request("gh200", 2)
@@ -126,9 +127,9 @@ fn nics_limit_a_mesh() {
     assert_eq!((graphs.tree.channels, graphs.tree.inside.gbps(), graphs.nvls), (4, 48.0, None));
 }
 
-/// Four NICs behind one GPU's switch are one NIC of four times the speed.
+/// Four NICs behind one GPU's switch are treated as one NIC of four times the speed.
 #[test]
-fn nics_of_a_gpu_are_one() {
+fn nics_of_one_gpu_are_aggregated() {
     let spec = |network: &str| {
         let request = FabricRequest { network: Some(network.parse().unwrap()), ..request("hgx-h100", 2) };
         found(&load(&request).unwrap()).unwrap().graphs
@@ -141,7 +142,7 @@ fn request(preset: &str, nodes: u32) -> FabricRequest {
 }
 
 #[test]
-fn what_is_not_covered_says_why() {
+fn uncovered_machines_give_a_reason() {
     for name in ["dgx-v100", "gh200"] {
         assert_eq!(
             found(
@@ -157,7 +158,8 @@ fn what_is_not_covered_says_why() {
     let rack =
         load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None, gpu: None })
             .unwrap();
-    // As many heads as NCCL has (NCCL_MAX_NVLS_ARITY), at the fastest speed at which 33 channels fit a GPU's NVLinks.
+    // NCCL's largest number of heads (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a GPU's
+    // NVLinks.
     let heads = found(&rack).unwrap().graphs.nvls.unwrap();
     assert_eq!((heads.channels, heads.inside.gbps()), (32, 20.0));
     let router = Router::new(&rack, RouteOptions::default());
@@ -169,7 +171,7 @@ fn what_is_not_covered_says_why() {
 }
 
 #[test]
-fn every_topology_file_is_answered_or_refused() {
+fn topology_files_are_covered_or_rejected() {
     let folder = format!("{}/data/topologies", env!("CARGO_MANIFEST_DIR"));
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,8 +1,8 @@
 //! Examples worked out by hand from NCCL's source, and tables from public logs.
 //!
 //! LOG A: eunomia-bpf/nccl-eBPF test notes (NCCL 2.29.7, one RTX 5090 as two nodes over sockets). LOG B: vLLM issue
-//! 28901 (two Hopper GPUs). The tables of picks assume the usual graphs of the machines (NVIDIA/nccl issue 1197 for
-//! 8 × H100), one tree pattern and no latency that the network's plugin states.
+//! 28901 (two Hopper GPUs). The tables of choices assume the usual graphs of the machines (NVIDIA/nccl issue 1197 for
+//! 8 × H100), one tree pattern, and no latency stated by the network plugin.
 
 use fabricast_planner::library::nccl::graph::{Graph, Pattern};
 use fabricast_planner::library::nccl::{Algo, Communicator, Function, Proto, Request, Version, kernel};
@@ -14,7 +14,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// (algorithm, protocol) and the first power of two at which it is taken.
+/// Algorithm and protocol, each with the first power of two at which it is chosen.
 type Steps<'a> = &'a [(u64, Algo, Proto)];
 
 const ANY: u64 = 1 << 10;
@@ -66,7 +66,7 @@ fn h100s(nodes: u32) -> Communicator {
 fn log_a_two_nodes_of_one_rank_over_sockets() {
     let mut machine = communicator(2, 1, 120, 2, 1.2);
     machine.graphs.tree = graph(Pattern::Tree, 2, 2.4, 2.4);
-    // Its paths to the network pass the CPU, so LL128 is not taken; its latency is printed all the same.
+    // Its network paths cross the CPU, so LL128 is not used; its latency is printed nevertheless.
     for graph in [&mut machine.graphs.ring, &mut machine.graphs.tree] {
         graph.between_class = fabricast_topologies::route::PathClass::Phb;
         graph.inside_class = fabricast_topologies::route::PathClass::Loc;
@@ -233,7 +233,7 @@ fn sixteen_nodes_of_h100() {
 }
 
 #[test]
-fn channels_that_differ_make_chains_pay_every_hop() {
+fn chains_count_every_hop_if_channels_differ() {
     let mut machine = h100s(2);
     machine.graphs.ring.same = fabricast_planner::library::nccl::graph::Channels::Differ;
     let picker = without_nvls(machine);
