@@ -1,12 +1,16 @@
-//! Operations per second, wall time and peak memory of whole runs, to compare with other simulators on one machine:
+//! Measures operations per second, wall time and peak memory of whole runs, for comparison with other simulators on one
+//! machine.
+//!
+//! The table shows the median of 5 runs; an argument selects the cases whose names contain it:
 //!
 //! ```text
-//! cargo run --release --example bench            # the table, median of 5
-//! cargo run --release --example bench -- ring    # the cases whose name holds `ring`
+//! cargo run --release --example bench
+//! cargo run --release --example bench -- ring
 //! ```
 //!
-//! Each case runs in a process of its own (this program starts itself with the case's name), does what `fabricast
-//! simulate` does from reading the fabric to the bound, and reports its own peak memory. Wall is the whole process.
+//! Each case runs in its own process (this program starts itself with the case's name). It does the work of `fabricast
+//! simulate`, from reading the fabric to the lower bound, and reports its peak memory. Wall time is that of the whole
+//! process.
 #![allow(clippy::print_stdout, missing_docs)] // a program for people
 
 use std::error::Error;
@@ -26,13 +30,13 @@ use fabricast_sim::{Folding, LaunchMode, Surroundings, flows, simulate};
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 
-/// Runs of each case; the table shows the median.
+/// Runs per case; the table shows the median.
 const REPEATS: usize = 5;
 
 /// Seed of the random delays and of the random permutation.
 const SEED: u64 = 2026;
 
-/// What a case is about.
+/// Benchmark case.
 struct Case {
     name: &'static str,
     fabric: Network,
@@ -41,9 +45,9 @@ struct Case {
 
 #[derive(Clone, Copy)]
 enum Network {
-    /// So many GPUs on one switch, from a spec file.
+    /// GPUs on one switch, from a spec file.
     Switch(u32),
-    /// So many hosts of `hgx-h200` on a network.
+    /// Hosts of `hgx-h200` on a network.
     Hosts(u32, &'static str),
 }
 
@@ -56,19 +60,19 @@ enum Traffic {
         folding: Folding,
         start: Start,
     },
-    /// The same on one channel, verified and then simulated as it is.
+    /// The collective on one channel, verified and then simulated without folding.
     Verified(Collective, Algorithm, Bytes),
-    /// Every GPU sends so much to another, nobody to the same one; flows choose among equal ways by hash.
+    /// Random permutation: every GPU sends this many bytes to another one, over hashed equal-cost paths.
     Permutation(Bytes),
-    /// Nothing is sent: what no schedule can beat, for all collectives.
+    /// Lower bounds of all collectives, without simulation.
     Bound,
 }
 
-/// When ranks start.
+/// Start times of ranks.
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
     Together,
-    /// At random within a millisecond.
+    /// Uniformly random within a millisecond.
     Skewed,
 }
 
@@ -127,7 +131,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Runs the cases whose name holds one of `filters` (all, without filters) and prints a line for each.
+/// Runs the cases whose names contain one of `filters` (all, without filters) and prints a line for each.
 fn table(filters: &[&str]) -> Result<(), Box<dyn Error>> {
     println!("{:<26} {:>11} {:>10} {:>12} {:>10}", "case", "operations", "wall", "operations/s", "memory");
     let folder = std::env::temp_dir().join(format!("fabricast-bench-{}", std::process::id()));
@@ -152,12 +156,12 @@ fn table(filters: &[&str]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What one process took.
+/// Measured resources of a process.
 #[derive(Clone, Copy)]
 struct Measured {
     wall: Duration,
     operations: u64,
-    /// Bytes.
+    /// Peak memory in bytes.
     memory: Option<u64>,
 }
 
@@ -180,7 +184,7 @@ fn measure(name: &str, folder: &Path) -> Result<Measured, Box<dyn Error>> {
     }
 }
 
-/// The most memory that this process had at any time, in bytes; Linux tells.
+/// Peak memory of this process in bytes, as Linux reports it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -188,7 +192,7 @@ fn peak_memory() -> Option<u64> {
 }
 
 impl Case {
-    /// Writes the files that the case reads: the spec of a switch, the flows of a permutation.
+    /// Writes the input files of the case: the spec of a switch, the flows of a permutation.
     fn write_input(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
         if let Network::Switch(gpus) = self.fabric {
             std::fs::write(spec_file(folder), switch_spec(gpus)?)?;
@@ -210,7 +214,7 @@ impl Case {
         Ok(load(&request)?)
     }
 
-    /// The whole way of the case; returns its number of operations.
+    /// Runs the case and returns its number of operations.
     fn run(&self, folder: &Path) -> Result<u64, Box<dyn Error>> {
         let fabric = self.load(folder)?;
         let profile = Profile::ideal();
@@ -281,7 +285,7 @@ fn flow_file(folder: &Path) -> PathBuf {
     folder.join("flows.csv")
 }
 
-/// GPUs on one switch, by links of 450 GB/s and 350 ns.
+/// Spec of GPUs on one switch, with links of 450 GB/s and 350 ns.
 fn switch_spec(gpus: u32) -> Result<String, std::fmt::Error> {
     let mut text = String::from("name = \"switch\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\n");
     for gpu in 0..gpus {
@@ -291,11 +295,11 @@ fn switch_spec(gpus: u32) -> Result<String, std::fmt::Error> {
     Ok(text)
 }
 
-/// A flow from every GPU to another, as `simulate --flows` reads them.
+/// Flows of a random permutation, in the format of `simulate --flows`.
 fn permutation(fabric: &Fabric, bytes: Bytes) -> Result<String, std::fmt::Error> {
     let gpus = fabric.gpus();
     let mut targets = gpus.to_vec();
-    // Sattolo's shuffle: one cycle, so that nobody sends to itself.
+    // Sattolo's algorithm: a single cycle, so no GPU sends to itself.
     for i in (1..targets.len()).rev() {
         targets.swap(i, (random(i as u64) % i as u64) as usize);
     }

@@ -1,15 +1,15 @@
-//! What tables cost: a plan of all collectives written in every format, and a table of 100,000 rows checked. Whole
-//! processes, as a user sees them:
+//! Measures table exports as whole processes: a plan of all collectives written in every format, and the check of a
+//! table of 100,000 rows.
 //!
 //! ```text
 //! cargo build --release && cargo run --release --example exports
 //! ```
 //!
-//! Each run writes where nothing is. A folder of files is also written over the same files: then the file system puts the new ones on
-//! the disk before the old ones go, and what it takes is the disk's time.
+//! Each run writes to an empty place. A folder of files is also written over itself: the file system then flushes the
+//! new files before the old ones are removed, and the time is that of the disk.
 //!
-//! The command is the one that lies beside this program's folder; the plan is that of eight H200, once as it is and once
-//! for each library whose words a format has.
+//! The program under test is the one in the folder above this example's. The plan is for eight H200, once without a
+//! library and once for each library that has a format.
 #![allow(clippy::print_stdout, missing_docs)] // a program for people
 
 use std::error::Error;
@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs of each case; the table shows the least and the median.
+/// Runs per case; the table shows the minimum and the median.
 const REPEATS: usize = 15;
 
-/// Rows of the table that is checked.
+/// Rows of the checked table.
 const ROWS: u64 = 100_000;
 
-/// A format, and the library of the plan that it is made of.
+/// Format, and the library of the plan that it is made from.
 const FORMATS: [(&str, Option<&str>); 8] = [
     ("nccl-tuner", Some("nccl-2.28.9")),
     ("nccl-env", Some("nccl-2.28.9")),
@@ -78,7 +78,7 @@ fn print(case: &str, files: usize, bytes: u64, times: &[Duration]) {
     println!("{case:<32} {files:>6} {megabytes:>8.3}MB {least:>8.1}ms {median:>8.1}ms");
 }
 
-/// The command, in the folder above that of the examples.
+/// Path of `fabricast`, in the folder above the examples.
 fn program() -> Result<PathBuf, Box<dyn Error>> {
     let own = std::env::current_exe()?;
     let folder = own.parent().and_then(Path::parent).ok_or("this program lies in no folder")?;
@@ -86,7 +86,7 @@ fn program() -> Result<PathBuf, Box<dyn Error>> {
     if program.is_file() { Ok(program) } else { Err("there is no fabricast: `cargo build --release` first".into()) }
 }
 
-/// Times of a call, rising; the first of all is not counted. What it makes is taken away before each run, where that is named.
+/// Sorted times of a call, without the first run. The output `made`, if named, is removed before each run.
 fn repeated(program: &Path, folder: &Path, flags: &str, made: Option<&str>) -> Result<Vec<Duration>, Box<dyn Error>> {
     let timed = || -> Result<Duration, Box<dyn Error>> {
         match made.map(|made| folder.join(made)) {
@@ -114,7 +114,7 @@ fn run(program: &Path, folder: &Path, flags: &str) -> Result<Duration, Box<dyn E
     Ok(wall)
 }
 
-/// Files and bytes of a file or folder.
+/// Number of files and bytes of a file or folder.
 fn size_of(path: &Path) -> Result<(usize, u64), Box<dyn Error>> {
     if path.is_file() {
         return Ok((1, fs::metadata(path)?.len()));
@@ -124,7 +124,7 @@ fn size_of(path: &Path) -> Result<(usize, u64), Box<dyn Error>> {
     Ok((sizes.len(), sizes.iter().sum()))
 }
 
-/// A table of many rows, of a few bytes each.
+/// Table of many short rows.
 fn rows() -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let functions = ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"];

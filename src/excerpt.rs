@@ -1,34 +1,34 @@
-//! The lines around an error, cut to what a terminal shows: a file may be one line of megabytes.
+//! Excerpts of input around an error, cut to the width of a terminal. A file may be a single line of megabytes.
 
 use fabricast_topologies::Place;
 use fabricast_topologies::visible::{is_hidden, visible};
 use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
-/// The most characters of a line that are shown.
+/// Maximum number of characters shown per line.
 const WIDTH: usize = 100;
 
-/// Up to three lines of a text, the offending one marked.
+/// Up to three lines of a text, with the offending one marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     name: String,
-    /// The lines shown.
+    /// Shown lines.
     text: String,
-    /// Number of the first line shown, from 0.
+    /// Number of the first shown line, from 0.
     first_line: usize,
     /// Line and column of the error in the whole text, from 0.
     at: (usize, usize),
-    /// What is underlined, in `text`.
+    /// Underlined range in `text`.
     span: SourceSpan,
 }
 
 impl Excerpt {
-    /// The surroundings of a place in `text`; none where the text no longer has such a line.
+    /// Creates the excerpt around a source location in `text`; `None` if the text has no such line.
     pub fn new(text: &str, place: &Place) -> Option<Self> {
         let number = usize::try_from(place.line).ok()?.checked_sub(1)?;
         let column = usize::try_from(place.column).ok()?.saturating_sub(1);
         let first_line = number.saturating_sub(1);
         let mut lines = text.lines().skip(first_line).take(number - first_line + 2).peekable();
-        // The text may end with the line break before the place.
+        // The text may end with the line break before the location.
         lines.peek()?;
         let mut shown = String::new();
         let mut span = None;
@@ -59,14 +59,14 @@ impl Excerpt {
         })
     }
 
-    /// What is underlined.
+    /// Underlined range.
     pub fn span(&self) -> SourceSpan {
         self.span
     }
 }
 
-/// At most [`WIDTH`] characters of a line around a column, and how many were left out before them (less the mark that
-/// stands for them). Tabs become blanks and hidden characters U+FFFD, so that columns stay where they are.
+/// Returns at most [`WIDTH`] characters of a line around a column, and the number of characters omitted before them,
+/// less the ellipsis. Tabs become blanks and hidden characters U+FFFD, so that columns keep their positions.
 fn cut(line: &str, column: usize) -> (String, usize) {
     let start = if column < WIDTH * 3 / 4 { 0 } else { column - WIDTH / 2 };
     let mut letters = line.chars().skip(start).map(|c| match c {
@@ -88,7 +88,7 @@ impl SourceCode for Excerpt {
         lines_before: usize,
         _lines_after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        // Without context only the position is asked for; with it, all that was kept is the context.
+        // Without context lines, miette requests only the position; with them, the retained lines.
         let (line, column) = if lines_before == 0 { self.at } else { (self.first_line, 0) };
         let whole = if lines_before == 0 { *span } else { (0, self.text.len()).into() };
         let data = self.text.as_bytes().get(whole.offset()..whole.offset() + whole.len()).unwrap_or_default();
@@ -110,25 +110,25 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_shown_and_the_place_is_marked() {
+    fn adjacent_lines_are_shown_and_the_error_is_marked() {
         let found = excerpt("one\ntwo\nthree words here\nfour\nfive", 14..19);
         assert_eq!((found.text.as_str(), marked(&found)), ("two\nthree words here\nfour\n", "words"));
         assert_eq!((found.first_line, found.at), (1, (2, 6)));
     }
 
     #[test]
-    fn long_lines_are_cut_around_the_place() {
+    fn long_lines_are_cut_around_the_error() {
         let line = format!("{}bad{}", "ü".repeat(1_000_000), "y".repeat(1_000_000));
         let found = excerpt(&line, 2_000_000..2_000_003);
         assert_eq!(marked(&found), "bad");
         assert!(found.text.chars().count() < WIDTH + 4 && found.text.starts_with('…'), "{}", found.text);
         assert_eq!(found.at, (0, 1_000_000));
-        // What is marked may itself be endless.
+        // The marked range may be very long as well.
         assert!(excerpt(&line, 0..line.len()).text.chars().count() < WIDTH + 4);
     }
 
     #[test]
-    fn places_at_the_end_and_beyond() {
+    fn locations_at_and_beyond_the_end_are_handled() {
         assert_eq!(marked(&excerpt("a\nb", 3..3)), "");
         assert!(Excerpt::new("", &Place::in_text("f", "", 0..0)).is_none());
         let gone = Place { source: "f".to_owned(), line: 9, column: 3, bytes: 40..44 };

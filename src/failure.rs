@@ -1,4 +1,4 @@
-//! How a command fails: the exit code, and what the user reads.
+//! Failures of commands: exit codes and messages.
 
 use std::path::Path;
 
@@ -9,42 +9,42 @@ use miette::Diagnostic;
 
 use crate::excerpt::Excerpt;
 
-/// A failure with an exit code of the contract: 1 failed, 2 bad input or usage, 3 no GPU.
+/// Failure with a documented exit code: 1 failed, 2 bad input or usage, 3 no GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command ran and its answer is no: exit 1.
+    /// The command ran with a negative result: exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// The input or the usage is wrong: exit 2.
+    /// Wrong input or usage: exit code 2.
     #[error("{message}")]
     Input {
-        /// What is wrong.
+        /// Error message.
         message: String,
-        /// What to do.
+        /// Suggested fix.
         help: Option<String>,
-        /// The offending text, where there is one.
+        /// Excerpt of the offending text, if any.
         excerpt: Option<Box<Excerpt>>,
     },
-    /// A GPU or driver is needed and missing: exit 3.
+    /// A required GPU or driver is missing: exit code 3.
     #[error("{0}")]
     NoGpu(String),
-    /// Ctrl-C or SIGTERM, after everything was given back: exit 130 or 143, as shells count.
+    /// Stopped by Ctrl-C or SIGTERM, after resources were released: exit code 130 or 143, by shell convention.
     #[error("{}", crate::watch::stopped_by())]
     Interrupted,
 }
 
 impl Failure {
-    /// Bad input without a place.
+    /// Creates an input failure without a source location.
     pub fn input(message: impl Into<String>) -> Self {
         Self::Input { message: shortened(&message.into()), help: None, excerpt: None }
     }
 
-    /// Bad input with advice.
+    /// Creates an input failure with a suggested fix.
     pub fn input_with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Input { message: shortened(&message.into()), help: Some(help.into()), excerpt: None }
     }
 
-    /// Bad input at a place, shown with its line where the file can be read again.
+    /// Creates an input failure with a source location, whose line is shown if the file can be read again.
     pub fn at(message: impl Into<String>, help: Option<String>, place: Option<&Place>) -> Self {
         let excerpt = place.filter(|place| place.line > 0).and_then(|place| {
             let text = text_of_file(Path::new(&place.source), Limit::SCHEDULE).ok()?;
@@ -53,7 +53,7 @@ impl Failure {
         Self::Input { message: shortened(&message.into()), help, excerpt }
     }
 
-    /// The same with advice, where there is none yet.
+    /// Adds a suggested fix, unless there is one.
     pub fn or_help(mut self, advice: &str) -> Self {
         if let Self::Input { help: help @ None, .. } = &mut self {
             *help = Some(advice.to_owned());
@@ -61,7 +61,7 @@ impl Failure {
         self
     }
 
-    /// The same of a file, named before the message unless it stands there already.
+    /// Prefixes the message with the file name, unless it contains it.
     pub fn of_file(mut self, path: &Path) -> Self {
         let name = path.display().to_string();
         match &mut self {
@@ -84,10 +84,10 @@ impl Failure {
     }
 }
 
-/// A word of a message longer than this is cut: it comes from a file, and nobody reads a megabyte.
+/// Maximum length of a word in a message, in bytes. Longer words come from files and are cut.
 const LONGEST_WORD: usize = 300;
 
-/// The message with overlong words cut in the middle.
+/// Returns the message with overlong words cut in the middle.
 fn shortened(message: &str) -> String {
     if message.len() <= LONGEST_WORD {
         return message.to_owned();
@@ -104,8 +104,7 @@ fn shortened(message: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A failure as it is shown: whatever its message repeats of files, names and other software, without what a terminal would
-/// obey.
+/// Displayable failure: control characters from files, names and other software are made visible.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Shown<'a> {
@@ -115,7 +114,7 @@ pub struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// A failure, made visible.
+    /// Creates the displayable form of a failure.
     pub fn new(failure: &'a Failure) -> Self {
         let message = visible_lines(&failure.to_string()).into_owned();
         match failure {
@@ -175,7 +174,7 @@ impl From<fabricast_planner::plan::PlanError> for Failure {
         use fabricast_sim::SimulateError::Engine;
         use fabricast_sim::engine::EngineError::TooLong;
         match error {
-            // A missing path is not the strategy's fault.
+            // A missing path is an error of the fabric, not of the strategy.
             E::Simulation { source, .. } if !matches!(*source, Engine(TooLong { .. })) => (*source).into(),
             other => Self::input(other.to_string()),
         }

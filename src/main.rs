@@ -1,5 +1,6 @@
-//! The `fabricast` command: arguments in, results out, exit codes as the contract says (0 done, 1 failed, 2 bad input or
-//! usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM). Everything else happens in the crates; one file a subcommand under `commands`.
+//! The `fabricast` command. It parses arguments, runs a subcommand (one file each under `commands`) and returns its
+//! exit code: 0 done, 1 failed, 2 bad input or usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM. The library
+//! crates do the work.
 
 mod args;
 mod commands;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return refused(&error, colours),
     };
     if matches!(cli.command, Command::Gpu(_)) {
-        // Before any thread is started. Where that fails, what needs it says so.
+        // Must precede the start of any thread. A failure is reported by the code that needs the reservation.
         let _ = fabricast_validate::nccl::reserve();
     }
     match run(&cli) {
@@ -76,8 +77,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The definition of the arguments, with colours where both outputs are a terminal. Arguments with hidden characters go without, so that
-/// no sequence of theirs passes for one of clap's.
+/// Command-line definition, with colours if both outputs are terminals. Arguments with control characters disable
+/// colours, so that their sequences cannot pass for clap's.
 fn definition() -> (clap::Command, Colours) {
     let is_visible = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
     match is_visible && terminal::is_output_shown() && terminal::is_error_shown() {
@@ -86,20 +87,21 @@ fn definition() -> (clap::Command, Colours) {
     }
 }
 
-/// What clap says of the arguments, which it repeats as they are; a help text, which has nothing of theirs, is a result.
+/// Prints clap's message, which quotes arguments verbatim. Help texts go to standard output as results, errors to
+/// standard error.
 fn refused(error: &clap::Error, colours: Colours) -> ExitCode {
     let text = error.render().ansi().to_string();
     if error.use_stderr() {
         terminal::note_with(text.trim_end(), colours);
         return ExitCode::from(2);
     }
-    // Nothing to do where even that cannot be written.
+    // A failure to print cannot be reported.
     let _ = terminal::print(&text, colours);
     ExitCode::SUCCESS
 }
 
-/// One message on standard error, with the offending line where there is one. Wrapped on a terminal only, so that what
-/// reads it elsewhere finds the message in one line.
+/// Reports a failure on standard error, with the offending line if there is one. Lines are wrapped only on a terminal;
+/// elsewhere the message is one line for programs.
 fn report(failure: &Failure) {
     let terminal = terminal::is_error_shown();
     let theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };

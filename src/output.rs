@@ -1,4 +1,4 @@
-//! Where results go: standard output or `-o FILE`, written at once so that a failure leaves nothing behind.
+//! Output of results to standard output or `-o FILE`, in one step, so that a failure leaves no partial file.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,53 +12,53 @@ use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
 use crate::terminal::{self, Colours, note};
 
-/// The form of a result.
+/// Format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// Stable keys, for programs.
+    /// JSON with stable keys, for programs.
     Json,
-    /// One table.
+    /// CSV of one table.
     Csv,
 }
 
-/// How much is said besides the result.
+/// Verbosity of messages on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Talk {
     /// Errors only.
     Quiet,
-    /// Warnings, and progress on a terminal.
+    /// Also warnings, and progress on a terminal.
     Normal,
-    /// Sources and wall time too.
+    /// Also sources of parameters and wall time.
     Verbose,
 }
 
-/// Where and in which form results are written.
+/// Destination and format of results.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The form.
+    /// Format of the result.
     pub format: Format,
-    /// The file; standard output where absent.
+    /// Output file; standard output if `None`.
     pub file: Option<PathBuf>,
-    /// How much is said besides.
+    /// Verbosity.
     pub talk: Talk,
-    /// Which existing files may be replaced.
+    /// Existing files that may be replaced.
     pub replace: Replace,
 }
 
-/// What `-o` names.
+/// Kind of path that `-o` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A file.
     File,
-    /// A folder, made if it is missing.
+    /// A folder, created if missing.
     Folder,
 }
 
 impl Output {
-    /// As the flags say; a file that cannot be written is refused before any work.
+    /// Creates the output from the flags. A file that cannot be written is reported before any work.
     pub fn new(flags: &GlobalArgs, place: Place) -> Result<Self, Failure> {
         match (&flags.output, place) {
             (Some(path), Place::File) => files::check(path)?,
@@ -78,31 +78,31 @@ impl Output {
         Ok(Self { format: flags.format, file: flags.output.clone(), talk, replace })
     }
 
-    /// The same, on standard output.
+    /// Variant of this output on standard output.
     pub fn to_stdout(&self) -> Self {
         Self { file: None, ..self.clone() }
     }
 
-    /// Says a warning on standard error, unless quiet.
+    /// Writes a warning to standard error, unless quiet.
     pub fn warn(&self, message: &str) {
         if self.talk > Talk::Quiet {
             note(&format!("warning: {message}"));
         }
     }
 
-    /// Says a detail on standard error, if details are wanted.
+    /// Writes a detail to standard error, if verbose.
     pub fn detail(&self, message: &str) {
         if self.talk == Talk::Verbose {
             note(message);
         }
     }
 
-    /// Whether progress may be shown: on a terminal, unless quiet.
+    /// Returns true if progress may be shown: on a terminal, unless quiet.
     pub fn shows_progress(&self) -> bool {
         self.talk > Talk::Quiet && terminal::is_error_shown()
     }
 
-    /// How tables look: colours and the terminal's width on a terminal, plain and as wide as they like elsewhere.
+    /// Style of tables: colours and the terminal's width on a terminal, plain and unlimited elsewhere.
     pub fn look(&self) -> Look {
         if self.file.is_some() || !terminal::is_output_shown() {
             return Look::default();
@@ -110,7 +110,7 @@ impl Output {
         Look { style: Style::Colour, width: terminal::width(), ..Look::default() }
     }
 
-    /// Refuses a second file of the command that cannot be written, or that is the result's own.
+    /// Returns an error if an additional output file cannot be written, or is the result's own file.
     pub fn check_beside(&self, path: &Path) -> Result<(), Failure> {
         if self.file.as_deref() == Some(path) {
             return Err(Failure::input(format!("{} is named twice: expected two files", path.display())));
@@ -118,28 +118,28 @@ impl Output {
         files::check(path)
     }
 
-    /// Refuses to replace the result's file where it is not the command's own; for commands whose results are never the same bytes
-    /// again, before their work.
+    /// Returns an error if the result's file exists and fabricast did not write it. Commands whose results are never
+    /// reproduced byte for byte call this before their work.
     pub fn check_replaceable(&self) -> Result<(), Failure> {
         self.file.as_deref().map_or(Ok(()), |path| files::check_replaceable(path, self.replace))
     }
 
-    /// Writes a finished result, with one newline at its end.
+    /// Writes a result, with one newline at its end.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         self.write_with(text, None)
     }
 
-    /// Writes a finished result and a file beside it, or neither.
+    /// Writes a result and an additional file, or neither.
     pub fn write_with(&self, text: &str, beside: Option<(&Path, &[u8])>) -> Result<(), Failure> {
         self.write_beside(text, beside.as_slice())
     }
 
-    /// Writes a result and files beside it: all of them, or none.
+    /// Writes a result and additional files: all of them, or none.
     pub fn write_beside(&self, text: &str, beside: &[(&Path, &[u8])]) -> Result<(), Failure> {
         self.write_all(text, beside, Vec::new(), files::commit)
     }
 
-    /// Writes a result, files beside it and files that wait for their places already: all of them, or none. `commit` moves them.
+    /// Writes a result, additional files and files that are already staged: all of them, or none. `commit` moves them.
     pub fn write_all(
         &self,
         text: &str,
@@ -149,7 +149,8 @@ impl Output {
     ) -> Result<(), Failure> {
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let coloured = self.format == Format::Text && self.look().style == Style::Colour;
-        // A file may be shown by whatever shows files. JSON has escapes of its own, which readers turn back.
+        // Files may be shown on a terminal, so control characters are made visible. JSON uses its own escapes, which
+        // parsers decode.
         let text = match text.trim_start().starts_with(['{', '[']) || self.format == Format::Json {
             true => visible_in_strings(&text),
             false if coloured => Cow::Borrowed(text.as_str()),
@@ -176,7 +177,7 @@ impl Output {
     }
 }
 
-/// A value as JSON for people and programs.
+/// Formats a value as JSON with visible control characters.
 pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     let text = text.map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;

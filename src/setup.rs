@@ -1,4 +1,4 @@
-//! From flags to what the crates want: the fabric, its routes, the ranks, the profile.
+//! Conversion of flags to inputs of the library crates: fabric, routes, ranks, profile.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::args::{
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Loads a fabric as the flags say, failures and slow links included, and passes its warnings on.
+/// Loads a fabric from the flags, with failed and slow links, and repeats its warnings.
 pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
     let request = FabricRequest {
         fabric: name.to_owned(),
@@ -50,13 +50,13 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
     Ok(fabric)
 }
 
-/// The fabric of this machine: needs its GPUs.
+/// Detects the fabric of this machine, which needs its GPUs.
 fn auto(request: &FabricRequest) -> Result<Fabric, Failure> {
     let found = fabricast_validate::gpu::probe(&fabricast_validate::gpu::Choices::default())?;
     Ok(fabricast_topologies::expand(&found.fabric()?, request)?)
 }
 
-/// Says where the figures come from, if details are wanted.
+/// Reports the sources of fabric and profile parameters, if verbose.
 pub fn sources(fabric: &Fabric, profile: &Profile, output: &Output) {
     for source in fabric.sources() {
         output.detail(&format!("fabric {}: {source}", fabric.name()));
@@ -66,7 +66,7 @@ pub fn sources(fabric: &Fabric, profile: &Profile, output: &Output) {
     }
 }
 
-/// `LINK=FACTOR`, with a factor over 0 and at most 1.
+/// Parses `LINK=FACTOR`, with 0 < factor ≤ 1.
 fn slow_link(text: &str) -> Result<(&str, f64), Failure> {
     let (link, factor) = text.rsplit_once('=').unwrap_or((text, ""));
     match factor.parse::<f64>() {
@@ -77,7 +77,7 @@ fn slow_link(text: &str) -> Result<(&str, f64), Failure> {
     }
 }
 
-/// How traffic may travel.
+/// Routing options of a cluster.
 pub fn route_options(size: &ClusterArgs) -> RouteOptions {
     RouteOptions {
         p2p: if size.no_p2p { PeerAccess::Off } else { PeerAccess::Allowed },
@@ -87,7 +87,7 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
     }
 }
 
-/// How the traffic of calls may travel, and where their buffers lie.
+/// Routing options of calls, including the location of their buffers.
 pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions, Failure> {
     let buffers = match &flags.buffers {
         Buffers::Place(place) => *place,
@@ -110,7 +110,7 @@ pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions,
     Ok(options)
 }
 
-/// The device of each rank: the GPUs of a fabric in order, so many ranks on each. At least one.
+/// Returns the device of each rank: the GPUs of a fabric in order, each `per_gpu` times. There is at least one rank.
 pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     match fabric.gpus() {
         [] => Err(Failure::input(format!("fabric `{}` has no GPUs in use, so there are no ranks", fabric.name()))),
@@ -118,17 +118,18 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     }
 }
 
-/// The profile that the flags name, or the best match.
+/// Returns the profile named by the flags, or the best match.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Nccl, flags, fabric)
 }
 
-/// The profile of kernels made of schedules: the one that the flags name, or the best match.
+/// Returns the profile for generated kernels: named by the flags, or the best match.
 pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Kernels, flags, fabric)
 }
 
-/// The same where a library may be named: an MPI's messages cost what its own profile says.
+/// Variant of [`profile()`] for commands with `--library`. The default for Open MPI is the best match among MPI
+/// profiles.
 pub fn profile_of(library: &LibraryArgs, flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     let software = match library.library {
         Some(LibraryChoice::One(Library::OpenMpi(_))) => Software::Mpi,
@@ -144,9 +145,9 @@ fn profile_for(software: Software, flags: &CostArgs, fabric: &Fabric) -> Result<
     }
 }
 
-/// A profile by its name, or from a file.
+/// Returns a profile by name, or from a file.
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
-    // What looks like a path was meant as one; so was a file, whatever it is called.
+    // A name with a separator is a path, and so is any readable file.
     let path = Path::new(name);
     if Profile::names().all(|known| known != name)
         && (fabricast_topologies::read::can_be_read(path) || name.contains(['/', '\\']))
@@ -156,12 +157,12 @@ pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     Ok(Profile::named(name)?)
 }
 
-/// Whether switches may reduce and multicast.
+/// Returns whether in-network reduction and multicast are allowed.
 pub fn in_network(flags: &StrategyArgs) -> InNetwork {
     if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed }
 }
 
-/// What the flags restrict a choice to.
+/// Restriction of strategies by the flags.
 pub fn restriction(flags: &StrategyArgs) -> Restriction {
     Restriction {
         in_network: in_network(flags),
@@ -173,7 +174,7 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
     }
 }
 
-/// The library whose own choices are shown: the one named, or that of the profile, or NCCL for `ideal`.
+/// Library whose default choices are shown: the named one, else the profile's, else NCCL (for `ideal`).
 pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     match flags.library {
         Some(LibraryChoice::None) => None,
@@ -182,7 +183,7 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     }
 }
 
-/// The library that picks are restricted to: the one named, or that of a profile of messages, which knows no other.
+/// Library that picks are restricted to: the named one, or that of an MPI profile, which is valid for its library only.
 pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Offer> {
     let own = profile.messages.and_then(|_| profile.library.parse().ok());
     let library = match flags.library {
@@ -192,7 +193,7 @@ pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<Off
     library.map(|library| Offer::new(library, flags.registered.into()))
 }
 
-/// What the library would choose on a fabric.
+/// Creates the predictor of a library's default choices on a fabric.
 pub fn chooser(
     library: Library,
     router: &Router<'_>,
@@ -201,7 +202,7 @@ pub fn chooser(
     call: &CallArgs,
     strategy: &StrategyArgs,
 ) -> Chooser {
-    // What the network's plugin sets by itself.
+    // Settings made by the network plugin.
     let plugin = MeasuredNetwork::of(router.fabric()).ok().flatten().and_then(|network| network.settings);
     let set = plugin.and_then(|words| Settings::parse(&words).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
@@ -214,7 +215,7 @@ pub fn chooser(
     Chooser::new(library, router.fabric(), router, placement, conditions)
 }
 
-/// How calls are launched.
+/// Launch mode of calls.
 pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> LaunchMode {
     LaunchMode {
         launch: match flags.launch {
@@ -229,7 +230,7 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> L
     }
 }
 
-/// How much later than the others each rank starts: `gpu5=20us` for all ranks of a device.
+/// Start delay of each rank: `gpu5=20us` applies to all ranks of the device.
 pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> Result<Vec<Picos>, Failure> {
     let mut delays = vec![Picos::ZERO; placement.len()];
     let mut ranks: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
@@ -263,12 +264,12 @@ pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     flows::parse(&text, &name, fabric).map_err(|error| Failure::at(error.to_string(), None, Some(&error.place)))
 }
 
-/// What shares the fabric with a run: the flows of a file, or nothing.
+/// Background flows from a file; none without a file.
 pub fn background(path: Option<&Path>, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     path.map_or(Ok(Vec::new()), |path| flows(path, fabric))
 }
 
-/// Ties what a simulation needs together.
+/// Combines the inputs of a simulation.
 pub fn setting<'a>(
     fabric: &'a Fabric,
     router: &'a Router<'a>,

@@ -1,23 +1,24 @@
-//! The terminal: the only module that writes to standard output and standard error (clippy refuses it elsewhere), so that no
-//! command can pass on what a file, a name or an argument makes a terminal do.
+//! Terminal output. This is the only module that writes to standard output and standard error (clippy rejects other
+//! uses). It makes control characters from files, names and arguments visible, so that they cannot control the
+//! terminal.
 
 use std::io::{IsTerminal, Write};
 
 use fabricast_topologies::visible::{visible_coloured, visible_lines};
 
-/// Whether a text has been coloured by the command, every part of it from outside made visible before.
+/// Treatment of colour sequences in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// No escape sequence is let through.
+    /// All escape sequences are made visible.
     None,
-    /// Sequences that select colours are.
+    /// Colour sequences pass. The command added them itself, after making external parts visible.
     Own,
 }
 
 /// Writes to standard output.
 ///
 /// # Errors
-/// What the system returns; a closed pipe (`| head`) is the reader's choice and no error.
+/// The system's error. A closed pipe (`| head`) is not an error.
 #[expect(clippy::disallowed_methods, reason = "this module is where output passes")]
 pub fn print(text: &str, colours: Colours) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -31,12 +32,12 @@ pub fn print(text: &str, colours: Colours) -> std::io::Result<()> {
     }
 }
 
-/// Writes a line on standard error; where that is closed, nobody is left to tell.
+/// Writes a line to standard error. Errors are ignored.
 pub fn note(text: &str) {
     note_with(text, Colours::None);
 }
 
-/// As [`note`], with colours.
+/// Variant of [`note`] with colours.
 #[expect(clippy::disallowed_methods, reason = "this module is where output passes")]
 pub fn note_with(text: &str, colours: Colours) {
     let mut out = std::io::stderr().lock();
@@ -46,19 +47,19 @@ pub fn note_with(text: &str, colours: Colours) {
     };
 }
 
-/// True if standard output is a terminal.
+/// Returns true if standard output is a terminal.
 #[expect(clippy::disallowed_methods, reason = "nothing is written")]
 pub fn is_output_shown() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// True if standard error is a terminal.
+/// Returns true if standard error is a terminal.
 #[expect(clippy::disallowed_methods, reason = "nothing is written")]
 pub fn is_error_shown() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Columns of the terminal, where there is one.
+/// Width of the terminal in columns, if there is one.
 pub fn width() -> Option<u16> {
     terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width)
 }

@@ -1,4 +1,4 @@
-//! Signals and progress: what happens when a run is stopped, and a bar on a terminal once a second has passed.
+//! Signals and progress: clean termination, and a progress bar after a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,32 +10,32 @@ use fabricast_validate::cuda::interrupt;
 use crate::output::Output;
 use crate::terminal::note;
 
-/// The exit code of a run that Ctrl-C stopped: 128 + SIGINT, as shells count.
+/// Exit code after Ctrl-C: 128 + SIGINT, by shell convention.
 const INTERRUPTED: u8 = 130;
-/// The exit code of a run that SIGTERM stopped, as Slurm and Kubernetes do: 128 + SIGTERM.
+/// Exit code after SIGTERM, which Slurm and Kubernetes send: 128 + SIGTERM.
 const TERMINATED: u8 = 143;
 
-/// The exit code of the signal that came last.
+/// Exit code of the last signal.
 static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
 
-/// The exit code of a run that was stopped.
+/// Exit code of a stopped run.
 pub fn stopped() -> u8 {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// The line on standard error that says so.
+/// Message on standard error for a stopped run.
 pub fn stopped_by() -> &'static str {
     if stopped() == TERMINATED { "terminated" } else { "interrupted" }
 }
 
-/// The bar on the terminal, to be cleared when the process ends early.
+/// Progress bar, cleared when the process ends early.
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 
-/// From here on Ctrl-C and SIGTERM end the process at once, whatever it is doing: with one line on standard error, exit code 130
-/// or 143, and no file that is half written. Work on GPUs is asked to stop first, and gives back what it holds; a second signal does
-/// not wait for it.
+/// Installs the signal handler. From then on Ctrl-C and SIGTERM end the process at once, with one line on standard
+/// error, exit code 130 or 143, and no partial file. GPU work is first requested to stop and to release its resources;
+/// a second signal does not wait for it.
 pub fn stop_on_signals() {
-    // Without a handler signals still end the process, only less politely.
+    // Without a handler, signals end the process without cleanup.
     #[cfg(unix)]
     {
         use signal_hook::consts::{SIGINT, SIGTERM};
@@ -46,7 +46,7 @@ pub fn stop_on_signals() {
     }
 }
 
-/// Ends the process, or asks work on GPUs to stop.
+/// Ends the process, or requests GPU work to stop.
 fn stop(code: u8) {
     STOPPED.store(code, Ordering::Relaxed);
     if interrupt::request() == interrupt::Response::WillStop {
@@ -61,19 +61,19 @@ fn stop(code: u8) {
     std::process::exit(code.into());
 }
 
-/// How long a command runs before it shows progress.
+/// Running time before progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Steps done.
     pub done: u64,
-    /// Steps in all; 0 while that is not known.
+    /// Total number of steps; 0 if unknown.
     pub total: u64,
 }
 
-/// Runs `work`; if it takes over a second, shows on a terminal (standard error) how far `position` says it is.
+/// Runs `work`. After a second, a progress bar on the terminal (standard error) shows `position`.
 pub fn with_progress<T>(
     output: &Output,
     what: &str,

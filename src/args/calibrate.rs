@@ -1,40 +1,54 @@
-//! Flags of `calibrate`: what a profile is fitted to.
+//! Arguments of `calibrate`: measurements, starting profile and prior of the fit.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use fabricast_validate::calibrate::{HoldOut, Prior};
 
-/// A profile from measurements. The profile goes to the file of -o; what was found is printed.
+/// Arguments of `calibrate`, which fits a profile to measurements. The profile goes to the file of `-o`; a report of
+/// the fit is printed.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Manifests, JSON of `gpu run`, and JSON of `gpu bench`, which tells what copy engines and PCIe reach. Device costs are fitted to the first of the former two, with the launch costs of its modes; to the others only the launch
-    /// costs of modes that the first does not have
+    /// Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study
+    ///
+    /// Device costs are fitted to the first manifest or `gpu run` file, together with the launch costs of its launch
+    /// modes. Later ones only add launch costs of modes that the first does not have. A `gpu bench` file adds the rates
+    /// of copy engines and PCIe. A single study file with measured steps is accepted instead; the efficiency curve of
+    /// kernels is then fitted.
     #[arg(value_name = "MANIFEST", required = true)]
     pub manifests: Vec<PathBuf>,
-    /// Where the fit begins, and what figures that no row tells are taken from; the best match for the GPUs by default
+    /// Starting profile of the fit: a shipped name or a file; default: best match for the GPUs
+    ///
+    /// Parameters that no row determines keep the values of this profile.
     #[arg(long, value_name = "NAME|FILE", help_heading = "Software")]
     pub profile: Option<String>,
-    /// How firmly device costs stay at those figures: `open` (for data that tell nearly everything), `plain` (the same, all rows
-    /// counted alike and nothing thought of what they leave open: for several numbers of GPUs), `proportional` (for few
-    /// rows of another device: all times by a common factor, single figures only as the rows say so clearly)
+    /// Prior of device costs around the starting profile: `open`, `plain` or `proportional`
+    ///
+    /// `open`: parameters are free; for data that determine nearly all of them. `plain`: as `open`, with equal weights
+    /// of all rows and no preference for undetermined combinations; for data with several numbers of GPUs.
+    /// `proportional`: all times differ from the starting profile by a common factor, single parameters only on clear
+    /// evidence; for few rows of another device.
     #[arg(long, value_name = "PRIOR", default_value_t, help_heading = "Software")]
     pub prior: Prior,
-    /// The name of the new profile; that of the one where the fit begins by default
+    /// Name of the new profile; default: the name of the starting profile
     #[arg(long, value_name = "NAME", help_heading = "Software")]
     pub name: Option<String>,
-    /// Date of the data, as in 2026-11-20; that of the profile where the fit begins by default
+    /// Date of the measurements, for example 2026-11-20; default: the starting profile's date
     #[arg(long, value_name = "YYYY-MM-DD", help_heading = "Software")]
     pub date: Option<String>,
-    /// Fit a network alone, with the costs of GPUs and launching kept, and write it as a network: to rows of several hosts
-    /// whose network is the shipped one of this name, or to all of them where none has it
+    /// Fit a network only and write it as a network, for example `efa-p5`
+    ///
+    /// Costs of GPUs and launches stay as they are. The fit uses rows of several hosts whose network is the shipped one
+    /// of this name, or all rows of several hosts if none has it.
     #[arg(long, value_name = "NAME", help_heading = "Software")]
     pub network: Option<String>,
-    /// Fit without these rows too, and predict them: gpus=2, nodes=4, collective=all_gather,reduce_scatter, protocol=ll (may be
-    /// repeated)
+    /// Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated
+    ///
+    /// A second fit leaves these rows out and predicts them. Keys: gpus=2, nodes=4,
+    /// collective=all_gather,reduce_scatter, protocol=ll.
     #[arg(long, value_name = "WHAT=…")]
     pub hold_out: Vec<HoldOut>,
-    /// Draw the errors and the parameters with their intervals (.svg or .png)
+    /// Draw errors, and parameters with their intervals, to this file (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Flags of `compare`: what is measured, and for logs without a manifest, what they are logs of.
+//! Arguments of `compare`: measurements, and the setup of logs that have no manifest.
 
 use std::path::PathBuf;
 
@@ -11,105 +11,111 @@ use fabricast_validate::measured::Library;
 use super::shared::at_least_one;
 use super::{Launch, Processes};
 
-/// Predicted against measured.
+/// Arguments of `compare`, which compares predicted with measured times.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Manifests (TOML), JSON of `gpu run`, or logs: what nccl-tests prints, its JSON (-J), CSV with the header `bytes,time_us`
+    /// Measurements: manifests (TOML), JSON of `gpu run`, or nccl-tests logs
+    ///
+    /// A log is the text that nccl-tests prints, its JSON (-J), or CSV with the header `bytes,time_us`.
     #[arg(value_name = "MANIFEST|LOG", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub log: LogArgs,
-    /// `ideal`, a shipped profile, or a profile file; the best match for the GPUs by default
+    /// Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs
     #[arg(long, value_name = "NAME|FILE", help_heading = "Software")]
     pub profile: Option<String>,
-    /// No GPU reads or writes a peer's memory: GPUs of a host talk through host memory
+    /// Disable GPU peer-to-peer access: GPUs of a host communicate through host memory
     #[arg(long, help_heading = "Fabric")]
     pub no_p2p: bool,
-    /// NICs do not read or write GPU memory: network traffic passes host memory
+    /// Disable GPUDirect RDMA: network traffic passes through host memory
     #[arg(long, help_heading = "Fabric")]
     pub no_gdr: bool,
-    /// Fail (exit 1) where the median of the absolute errors is larger, as in 0.1
+    /// Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub max_error: Option<f64>,
-    /// Do not look for the figure that would explain a group that is off
+    /// Skip the search for the profile parameter that would explain a group's error
     #[arg(long)]
     pub no_explain: bool,
-    /// Which rows text shows; JSON and CSV have all [default: all of one group, those outside their band of several]
+    /// Rows shown as text; JSON and CSV have all
+    ///
+    /// Default: all rows of a single group, and of several groups the rows outside their prediction interval.
     #[arg(long, value_enum, help_heading = "Output")]
     pub rows: Option<RowChoice>,
-    /// Draw measured against predicted, and what is left by size (.svg or .png)
+    /// Draw measured against predicted times, and residuals by size (.svg or .png)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
 }
 
-/// Which rows are shown.
+/// Rows of the text table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RowChoice {
-    /// All.
+    /// All rows.
     All,
-    /// Those outside the band of their prediction.
+    /// Rows outside the prediction interval.
     Outside,
-    /// None: groups only.
+    /// No rows, only groups.
     None,
 }
 
-/// What logs without a manifest are logs of; what is left out they may say themselves.
+/// Setup of logs without a manifest. Values that are not given are taken from the log if it has them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs without a manifest")]
 pub struct LogArgs {
-    /// A preset (`fabric list`), a spec (TOML), an NCCL topology file (XML), or the output of `nvidia-smi topo -m`
+    /// Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`
     #[arg(long, value_name = "NAME|FILE")]
     pub fabric: Option<String>,
-    /// Hosts; those that the log lists by default, or one
+    /// Number of hosts; default: the hosts listed in the log, else 1
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub nodes: Option<u32>,
-    /// GPUs in use on each host; by the log's ranks by default, or all
+    /// GPUs in use per host; default: derived from the ranks in the log, else all
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub gpus: Option<u32>,
-    /// Which GPU it is, where the fabric's file does not say: a name of `list gpus`, or as nvidia-smi and rocm-smi print it
+    /// GPU model if the fabric file has none: a name of `list gpus`
+    ///
+    /// The name that nvidia-smi or rocm-smi prints is accepted too.
     #[arg(long, value_name = "MODEL")]
     pub gpu_model: Option<String>,
-    /// The network between hosts: a kind, then what differs from the default, as in `rail,nics_per_node=8,nic=400Gb/s`
+    /// Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
     pub network: Option<NetworkSpec>,
-    /// The collective, where the log does not say
+    /// Collective, if the log does not name it, for example all_reduce
     #[arg(long, value_name = "NAME")]
     pub collective: Option<Collective>,
-    /// The algorithm that was forced (NCCL_ALGO); the library's choice by default
+    /// Forced algorithm (NCCL_ALGO), for example ring; default: the library's choice
     #[arg(long, value_name = "A")]
     pub algorithm: Option<Algorithm>,
-    /// The protocol that was forced (NCCL_PROTO); the library's choice by default
+    /// Forced protocol (NCCL_PROTO), for example ll128; default: the library's choice
     #[arg(long, value_name = "P")]
     pub protocol: Option<Protocol>,
-    /// Channels that were forced; the library's choice by default
+    /// Forced number of channels, 1 to 1024; default: the library's choice
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub channels: Option<u16>,
-    /// The element type, where the log does not say
+    /// Element type, if the log does not name it, for example f32 or bf16
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<DataType>,
-    /// The library, as in nccl-2.28.9; the log's by default
+    /// Library and version, for example nccl-2.28.9; default: that of the log
     #[arg(long, value_name = "NAME-VERSION")]
     pub library: Option<Library>,
-    /// How calls were launched, where the log does not say
+    /// Launch mode, if the log does not name it
     #[arg(long, value_enum)]
     pub launch: Option<Launch>,
-    /// Whether a process or thread drives each GPU, or one all of a host, where the log does not say
+    /// Process layout, if the log does not show it: one process or thread per GPU, or per host
     #[arg(long, value_enum)]
     pub processes: Option<Processes>,
-    /// How buffers are registered with the library
+    /// Registration of buffers with the library
     #[arg(long, value_enum)]
     pub registered: Option<Registered>,
-    /// No reduction or multicast in NVSwitches
+    /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,
 }
 
-/// How buffers are registered with a library.
+/// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Registered {
-    /// Not at all
+    /// Not registered
     Plain,
-    /// As symmetric windows
+    /// Registered as symmetric windows
     Symmetric,
 }
 

@@ -1,4 +1,4 @@
-//! Flags of `gpu`: what to do with the GPUs of this machine.
+//! Arguments of `gpu`, whose commands use the GPUs of this machine.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -8,82 +8,92 @@ use fabricast_validate::gpu::Choices;
 
 use super::{GpuProveArgs, GpuRunArgs};
 
-/// What to do with GPUs.
+/// Commands on the GPUs of this machine.
 #[derive(Debug, Subcommand)]
 pub enum GpuCommand {
-    /// Which GPUs, links and libraries there are
+    /// List GPUs, links and communication libraries of this machine
     Probe(ProbeArgs),
-    /// How fast the GPUs and their links are
+    /// Measure the GPUs and their links
+    ///
+    /// Measures transfers by copy engines and thread blocks, flags, host links and launches. `gpu doctor --from` and
+    /// `calibrate` read the JSON.
     Bench(BenchArgs),
-    /// Whether the GPUs' links are as fast as they should be, and what is wrong if not
+    /// Diagnose GPU links: compare measured rates with the expected ones
+    ///
+    /// Exit code 1 if a link is slower than it should be or another fault is found.
     Doctor(DoctorArgs),
-    /// Strategies on this machine's GPUs: checked, timed, beside what was predicted and what NCCL takes
+    /// Run strategies on the GPUs: verify results, compare times with predictions and NCCL
     Run(Box<GpuRunArgs>),
-    /// NCCL with a tuner's table against its own choice: whether it does what the table says, and whether that is slower
+    /// Test a tuner table: does NCCL follow it, and is NCCL slower with it than by default
+    ///
+    /// Alternates NCCL's default choice and the table, one process each, launched from CUDA graphs with one host thread
+    /// per GPU. Exit code 1 if NCCL does not follow the table, or if a size is slower by more than 2 % beyond noise.
     Prove(Box<GpuProveArgs>),
-    /// A process of all GPUs, which `prove` starts for each side
+    /// Process that drives all GPUs; `prove` starts one for each side
     #[command(hide = true)]
     ProveSide,
-    /// A process of one GPU, which `run` starts for NVSHMEM
+    /// Process that drives one GPU; `run` starts one per GPU for NVSHMEM
     #[command(hide = true)]
     NvshmemRank,
 }
 
-/// The GPUs of this machine, how they are joined, and the libraries that could drive them.
+/// Arguments of `gpu probe`, which lists the GPUs of this machine, their links, and the libraries that can drive them.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
     #[command(flatten)]
     pub libraries: LibraryPaths,
-    /// Write the fabric of this machine to a file too, which --fabric takes
+    /// Also write the fabric of this machine to a file, which --fabric accepts
     #[arg(long, value_name = "FILE")]
     pub fabric: Option<PathBuf>,
 }
 
-/// Transfers by copy engines and thread blocks, flags, the host's links, launches. JSON is what `gpu doctor --from` and
-/// `calibrate` read.
+/// Arguments of `gpu bench`, which measures transfers by copy engines and thread blocks, flags, host links and
+/// launches. `gpu doctor --from` and `calibrate` read its JSON.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     pub libraries: LibraryPaths,
-    /// Measure the first N GPUs; all by default
+    /// Number of GPUs to measure, from the first; default: all
     #[arg(long, value_name = "N")]
     pub gpus: Option<NonZeroUsize>,
-    /// Each pair at the largest size only, no other sizes and shapes
+    /// Measure each pair at the largest size only; skip other sizes and shapes
     #[arg(long)]
     pub quick: bool,
 }
 
-/// Measures every pair and the host's links, or reads such a measurement, and holds each against the fabric. Exit code 1
-/// where something is wrong.
+/// Arguments of `gpu doctor`, which measures every pair and the host links, or reads such a measurement, and compares
+/// each with the fabric. Exit code 1 if a fault is found.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Judge what `gpu bench --format json` wrote, without a GPU
+    /// Diagnose a saved `gpu bench --format json` file; needs no GPU
     #[arg(long, value_name = "BENCH.json")]
     pub from: Option<PathBuf>,
-    /// What should describe the machine: a preset or a file; by default what its driver says of it
+    /// Expected fabric: a preset or a file; `auto` is the fabric that the driver reports
     #[arg(long, value_name = "NAME|FILE|auto", default_value = "auto")]
     pub fabric: String,
-    /// GPUs of that fabric, the first ones; with `auto` judge the first N of this machine, or of the file
+    /// Number of GPUs, from the first of that fabric
+    ///
+    /// With `auto`: from the first of this machine, or of the --from file.
     #[arg(long, value_name = "N")]
     pub gpus: Option<NonZeroU32>,
     #[command(flatten)]
     pub libraries: LibraryPaths,
 }
 
-/// Where libraries are.
+/// Locations of communication libraries.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Libraries")]
 pub struct LibraryPaths {
-    /// NCCL: its file, or the folder of it; found by itself in the usual places and in Python's wheels
+    /// NCCL library file or its folder; default: searched in the usual places and Python wheels
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
-    /// NVSHMEM likewise
+    /// NVSHMEM library file or its folder; default: searched as for NCCL
     #[arg(long, value_name = "PATH")]
     pub nvshmem: Option<PathBuf>,
 }
 
 impl LibraryPaths {
-    /// As the probe takes them.
+    /// Returns the paths as the probe expects them.
     pub fn choices(&self) -> Choices<'_> {
         Choices { nccl: self.nccl.as_deref(), nvshmem: self.nvshmem.as_deref() }
     }

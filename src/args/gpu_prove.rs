@@ -1,4 +1,4 @@
-//! Flags of `gpu prove`.
+//! Arguments of `gpu prove`.
 
 use std::path::PathBuf;
 
@@ -7,54 +7,57 @@ use fabricast_sim::schedule::{Collective, DataType};
 
 use super::Sizes;
 
-/// Runs NCCL by its own choice and with a table, in turns, a process each, from CUDA graphs and a host thread a GPU; compares what
-/// NCCL logs with the table, and times. Exit code 1 where NCCL does not do what the table says, or where a size is slower by
-/// more than 2 % beyond noise.
+/// Arguments of `gpu prove`, which runs NCCL with its default choice and with a table, alternately, one process each,
+/// from CUDA graphs with one host thread per GPU. It compares NCCL's log with the table, and the times. Exit code 1 if
+/// NCCL does not follow the table, or if a size is slower by more than 2 % beyond noise.
 #[derive(Debug, Args)]
 pub struct GpuProveArgs {
-    /// A table of NCCL's tuner (what `table --to nccl-tuner` wrote), or a saved plan
+    /// NCCL tuner table (written by `table --to nccl-tuner`), or a saved plan
     #[arg(value_name = "TABLE")]
     pub table: PathBuf,
-    /// The plugin that NCCL loads; by default beside this program
+    /// Tuner plugin that NCCL loads; default: the one next to this program
     #[arg(long, value_name = "libnccl_tuner_fabricast.so")]
     pub plugin: Option<PathBuf>,
-    /// The first N GPUs; all by default
+    /// Number of GPUs, from the first; default: all
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub gpus: Option<u32>,
-    /// Collectives
+    /// Collectives, comma-separated
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',', default_values_t = PRICED)]
     pub collective: Vec<Collective>,
-    /// Sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+    /// Message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
     #[arg(long, value_name = "A..B[:FACTOR]")]
     pub sizes: Option<Sizes>,
-    /// Element type; reductions are sums
+    /// Element type; the reduction is sum
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     pub dtype: DataType,
-    /// Pairs of processes, one after the other: what is compared is the medians of processes, since processes that run the same
-    /// differ among themselves
+    /// Number of process pairs, run one after the other
+    ///
+    /// Medians of processes are compared, because processes with equal settings differ among themselves.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=40))]
     pub rounds: u32,
-    /// Turns of each process at each size
+    /// Repetitions of each size per process
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub turns: u32,
-    /// The library of NCCL, or the folder it is in
+    /// NCCL library file or its folder
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
-    /// Write all that was measured to this file too, as JSON
+    /// Also write all measurements to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub raw: Option<PathBuf>,
-    /// Keep what NCCL logged in this folder
+    /// Save NCCL's logs in this folder
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
-    /// Seconds after which no further size of the first round is begun, nor a round that would take longer than is left
+    /// Time budget in seconds
+    ///
+    /// After it no further size of the first round starts, nor a round that would need more than the time left.
     #[arg(long, value_name = "SECONDS", default_value_t = 480, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub limit: u64,
-    /// Seconds until whatever does not end is given up
+    /// Timeout in seconds for a call that does not end
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub patience: u64,
 }
 
-/// What NCCL prices, and asks a tuner about.
+/// Collectives that NCCL has a cost model for and queries a tuner about.
 const PRICED: [Collective; 5] = [
     Collective::AllReduce,
     Collective::AllGather,

@@ -1,4 +1,4 @@
-//! Flags of `gpu run`.
+//! Arguments of `gpu run`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use fabricast_validate::kernel::{Carrier, GridShape};
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, VerifyArgs, WhatIfArgs};
 
-/// Strategies on this machine's GPUs.
+/// Arguments of `gpu run`, which runs strategies on the GPUs of this machine.
 #[derive(Debug, Args)]
 pub struct GpuRunArgs {
     #[command(flatten)]
@@ -24,80 +24,93 @@ pub struct GpuRunArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
-    /// Run this schedule file: fabricast's JSON, MSCCL XML or an MSCCL++ plan
+    /// Schedule file to run: fabricast's JSON, MSCCL XML or an MSCCL++ plan
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "plan"])]
     pub schedule: Option<PathBuf>,
     #[command(flatten)]
     pub verify: VerifyArgs,
-    /// Run every row of a plan: what `plan --format json` wrote
+    /// Run every row of a plan written by `plan --format json`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes"])]
     pub plan: Option<PathBuf>,
-    /// Check instead that results are right: every pair of collective, executor, type, reduction, size, offset, place and number
-    /// of ranks, in as few calls as that takes
+    /// Test correctness by pairwise coverage instead of one call
+    ///
+    /// Every pair of collective, executor, type, reduction, size, offset, buffer place and number of ranks occurs at
+    /// least once, in as few calls as possible.
     #[arg(long, conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "plan", "schedule", "in_place", "root"])]
     pub pairs: bool,
     #[command(flatten)]
     pub execution: ExecutionArgs,
 }
 
-/// How things are run.
+/// Options of execution: executors, kernel shapes, libraries, checks and timing.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub struct ExecutionArgs {
-    /// Executors: kernels (generated from the schedule), copies (copy engines), nccl (its own choice), nccl-symmetric (likewise,
-    /// with its buffers registered as symmetric windows), nccl-forced (each strategy asked for that NCCL has, forced on a
-    /// communicator of its own), nvshmem (a process a GPU, in the ways of --nvshmem-by). By default kernels, copies for what is
-    /// picked for copy engines, and nccl; with --pairs all
+    /// Executors, comma-separated; default: kernels, nccl, and copies for copy-engine picks
+    ///
+    /// `kernels`: generated from the schedule. `copies`: copy engines. `nccl`: NCCL's own choice. `nccl-symmetric`: the
+    /// same with buffers registered as symmetric windows. `nccl-forced`: each requested strategy that NCCL has, forced
+    /// on a communicator of its own. `nvshmem`: one process per GPU, by the methods of --nvshmem-by. Default with
+    /// --pairs: all.
     #[arg(long, value_name = "E[,E…]", value_delimiter = ',')]
     pub executor: Vec<ExecutorChoice>,
-    /// What carries messages in generated kernels; by default what fits the protocol and the size
+    /// Message formats of generated kernels; default: chosen by protocol and size
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',')]
     pub carrier: Vec<CarrierChoice>,
-    /// Blocks, threads, words of a thread and tiles that are in a phase together, as in `8x512x2`; by default what measured best
-    /// and all tiles. `sweep` tries many and shows the fastest
+    /// Kernel shape: blocks per channel, threads, words per thread, tiles, e.g. `8x512x2`
+    ///
+    /// TILES is the number of tiles of a block that share a phase. `sweep` times many shapes and shows the fastest.
+    /// Default: the shape that measured best, with all tiles.
     #[arg(long, value_name = "BLOCKSxTHREADSxWORDS[xTILES]")]
     pub shape: Option<ShapeChoice>,
-    /// Launch a kernel when the one before it has ended, not while it still runs
+    /// Disable overlap of consecutive kernels: launch each after the previous one has ended
     #[arg(long)]
     pub no_overlap: bool,
-    /// The library of NCCL, or the folder it is in
+    /// NCCL library file or its folder
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
-    /// The library of NVSHMEM, or the folder it is in
+    /// NVSHMEM library file or its folder
     #[arg(long, value_name = "PATH")]
     pub nvshmem: Option<PathBuf>,
-    /// How NVSHMEM runs a call: collectives (its own, on a stream), puts (the schedule's, with signals on a stream), heap
-    /// (generated kernels that reach its heap), device (the schedule's puts by its device library)
+    /// NVSHMEM methods, comma-separated
+    ///
+    /// `collectives`: NVSHMEM's own, on a stream. `puts`: the schedule's puts, with signals on a stream. `heap`:
+    /// generated kernels with buffers on the symmetric heap. `device`: the schedule's puts by the device library.
     #[arg(long, value_name = "W[,W…]", value_delimiter = ',', default_values_t = NvshmemBy::ALL)]
     pub nvshmem_by: Vec<NvshmemBy>,
-    /// Let buffers begin so many bytes after an aligned address
+    /// Offset of buffers from an aligned address, for example 4 or 1KiB
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
     pub offset: Bytes,
-    /// Checks of the result, each with fresh contents; every second one after several calls
+    /// Number of result checks, each with fresh contents; every second one after several calls
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub checks: u32,
-    /// Also so many calls one after the other, each with fresh contents, compared without the host waiting in between
+    /// Additional back-to-back calls, each with fresh contents and a check
+    ///
+    /// The host does not wait between these calls.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub streak: u32,
-    /// Check results and take no times
+    /// Check results only, without timing
     #[arg(long)]
     pub untimed: bool,
-    /// Time so many single calls, for the slowest of a hundred
+    /// Number of single calls to time, for the 99th percentile
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub singles: u32,
-    /// Write times into this folder too, with a manifest.toml, as `compare` and `calibrate` read them (they read the JSON of --format json as well)
+    /// Also write the times to this folder, with a manifest.toml for `compare` and `calibrate`
+    ///
+    /// Both commands also read the JSON of --format json.
     #[arg(long, value_name = "FOLDER")]
     pub measurements: Option<PathBuf>,
-    /// Seconds until whatever does not end is given up
+    /// Timeout in seconds for a call that does not end
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub patience: u64,
-    /// Let this rank never come, to see how that ends
+    /// Fault injection: this rank never joins the call
     #[arg(long, value_name = "RANK", hide = true)]
     pub lose: Option<usize>,
 }
 
 impl ExecutionArgs {
-    /// Whether an executor is asked for, of schedules of a protocol; by default copy engines run what was made for them.
+    /// Returns true if an executor is requested for schedules of a protocol. By default copy engines run copy-engine
+    /// schedules.
     pub fn wants(&self, choice: ExecutorChoice, protocol: Protocol) -> bool {
         if !self.executor.is_empty() {
             return self.executor.contains(&choice);
@@ -109,7 +122,7 @@ impl ExecutionArgs {
         }
     }
 
-    /// The shape that is given, if one is.
+    /// The kernel shape given on the command line, if any.
     pub fn given_shape(&self) -> Option<GridShape> {
         match self.shape {
             Some(ShapeChoice::Given(shape)) => Some(shape),
@@ -118,19 +131,19 @@ impl ExecutionArgs {
     }
 }
 
-/// How generated kernels are laid out.
+/// Choice of the shape of generated kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeChoice {
-    /// Many are tried.
+    /// Sweep over many shapes.
     Sweep,
-    /// This one.
+    /// One given shape.
     Given(GridShape),
 }
 
 impl FromStr for ShapeChoice {
     type Err = String;
 
-    /// `sweep`, `8x512x2`, or `8x512x2x4`.
+    /// Parses `sweep`, `8x512x2`, or `8x512x2x4`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "sweep" {
             return Ok(Self::Sweep);
@@ -150,7 +163,7 @@ impl FromStr for ShapeChoice {
     }
 }
 
-/// An executor.
+/// Executor of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExecutorChoice {
     /// Kernels generated from the schedule
@@ -180,16 +193,16 @@ impl std::fmt::Display for ExecutorChoice {
     }
 }
 
-/// How NVSHMEM runs a call.
+/// Method by which NVSHMEM runs a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NvshmemBy {
-    /// Its own collectives on a stream
+    /// NVSHMEM's own collectives on a stream
     Collectives,
     /// Puts with signals on a stream
     Puts,
-    /// Generated kernels on its heap
+    /// Generated kernels with buffers on the symmetric heap
     Heap,
-    /// Puts with signals by its device library
+    /// Puts with signals by the device library
     Device,
 }
 
@@ -214,14 +227,14 @@ impl std::fmt::Display for NvshmemBy {
     }
 }
 
-/// What carries messages.
+/// Message format of generated kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CarrierChoice {
-    /// 8 bytes of data and 8 of flags
+    /// 8 bytes of data and 8 bytes of flags (NCCL's LL)
     Packets,
-    /// 120 bytes of data and 8 of a flag
+    /// 120 bytes of data and an 8-byte flag (NCCL's LL128)
     Lines,
-    /// Plain vectors, then a flag
+    /// Plain vectors followed by a flag
     Flags,
 }
 

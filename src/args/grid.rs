@@ -1,8 +1,8 @@
-//! Grids of ranks as people write them: `4x2x1`.
+//! Rank grids in the form `4x2x1`.
 
 use std::str::FromStr;
 
-/// One to three sides.
+/// Side lengths of a grid of one to three dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid(pub Vec<u32>);
 

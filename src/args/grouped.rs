@@ -1,4 +1,4 @@
-//! Calls of a group as people write them: `all_gather:ranks=0-3,8,bytes=1MiB,algorithm=ring`.
+//! Calls of `--call`, in the form `all_gather:ranks=0-3,8,bytes=1MiB,algorithm=ring`.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::str::FromStr;
 use super::shared::collective_choice;
 use super::{CallArgs, CollectiveChoice, RankSet, Sizes, StrategyArgs};
 
-/// A collective, and what differs from the flags.
+/// A collective with settings that override the other flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupedCall {
     /// The collective.
     collective: CollectiveChoice,
     /// Keys and values, in the order given.
     settings: Vec<(Key, String)>,
-    /// As it was written.
+    /// Text from the command line.
     pub text: String,
-    /// The ranks that it is on; all where none are named.
+    /// Ranks that take part; `None` for all.
     pub ranks: Option<RankSet>,
 }
 
-/// What a call may say of itself.
+/// Setting that a call may override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Ranks,
@@ -65,7 +65,7 @@ impl FromStr for GroupedCall {
                     }
                     settings.push((key, value.trim().to_owned()));
                 }
-                // A list of ranks goes on.
+                // Continues a list of ranks.
                 (None, Some((Key::Ranks, ranks))) => {
                     ranks.push(',');
                     ranks.push_str(part);
@@ -80,14 +80,14 @@ impl FromStr for GroupedCall {
             settings,
             text: text.to_owned(),
         };
-        // What cannot be read is said with the flag.
+        // Reports unreadable values while the flag is parsed.
         call.applied(&CallArgs::default(), &StrategyArgs::default())?;
         Ok(call)
     }
 }
 
 impl GroupedCall {
-    /// The flags, with what the call says of itself in their place.
+    /// Returns the flags with the settings of this call applied.
     pub fn applied(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
         let (mut call, mut strategy) = (call.clone(), strategy.clone());
         call.collective = Some(self.collective);
@@ -129,7 +129,7 @@ mod tests {
     use fabricast_topologies::Bytes;
 
     #[test]
-    fn what_a_call_says_takes_the_place_of_flags() {
+    fn settings_of_a_call_override_flags() {
         let call: GroupedCall = "allgather:ranks=0-3,8,bytes=1MiB,algorithm=ring,root=2".parse().unwrap();
         assert_eq!(call.ranks.as_ref().map(|set| set.ranks.clone()), Some(vec![0, 1, 2, 3, 8]));
         let flags = StrategyArgs { channels: vec![4], ..StrategyArgs::default() };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_refused() {
+    fn invalid_calls_are_rejected() {
         for (text, message) in [
             ("", "unknown collective ``"),
             ("all_gather:", ""),

@@ -1,28 +1,30 @@
-//! Which library is asked what it would choose by itself.
+//! Library whose default choice is predicted.
 
 use clap::{Args, ValueEnum};
 use fabricast_planner::library::{Library, Registered};
 
-/// The library beside the plan.
+/// Library that the plan is restricted to or compared with.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Library")]
 pub struct LibraryArgs {
-    /// Restrict the picks to what a library can run, and show what it would choose by itself (simulate: run that, where
-    /// no strategy is named): `nccl`, `nccl-2.28.9`, `nccl-2.30`, `open_mpi-5.0`; `none` shows no library. By default
-    /// that of the profile is shown, and restricts nothing
+    /// Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library
+    ///
+    /// Restricts the candidates to those that the library can run, and shows the library's default choice (`simulate`
+    /// runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`, `open_mpi-5.0`. Default: the profile's
+    /// library is shown and restricts nothing.
     #[arg(long, value_name = "NAME", value_parser = choice)]
     pub library: Option<LibraryChoice>,
-    /// How the library's own buffers are registered
+    /// Registration of the library's buffers
     #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_default_value = true)]
     pub registered: RegisteredArg,
 }
 
-/// What `--library` names.
+/// Value of `--library`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryChoice {
-    /// None.
+    /// No library.
     None,
-    /// One.
+    /// One library.
     One(Library),
 }
 
@@ -33,13 +35,13 @@ fn choice(text: &str) -> Result<LibraryChoice, String> {
     text.parse().map(LibraryChoice::One).map_err(|error: fabricast_planner::library::UnknownLibrary| error.to_string())
 }
 
-/// How buffers are registered.
+/// Registration of buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RegisteredArg {
-    /// Not at all
+    /// Not registered
     #[default]
     Plain,
-    /// In symmetric windows
+    /// Registered as symmetric windows
     Symmetric,
 }
 

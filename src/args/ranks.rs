@@ -1,20 +1,20 @@
-//! Sets of ranks as people write them: `0-3,8`, `0-7:2`.
+//! Sets of ranks in the form `0-3,8` or `0-7:2`.
 
 use std::str::FromStr;
 
 use fabricast_planner::job::numbers;
 
-/// Different ranks, in the order given.
+/// Distinct ranks, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankSet {
-    /// The ranks.
+    /// Rank numbers.
     pub ranks: Vec<u32>,
-    /// As it was written.
+    /// Text from the command line.
     pub text: String,
 }
 
 impl RankSet {
-    /// All of so many ranks.
+    /// Creates the set of ranks 0 to `ranks` - 1.
     pub fn all(ranks: usize) -> Self {
         Self { ranks: (0..ranks as u32).collect(), text: format!("0-{}", ranks.saturating_sub(1)) }
     }
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn invalid_rank_sets_are_rejected() {
         for (text, message) in [
             ("", "`` is not a rank"),
             ("0-x", "`0-x` is not a rank"),

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// A page.
+/// Arguments of `report`, which builds an HTML page.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What the page is made of, told by content: results.json of `study` (and the study beside it, for the best machine's fabric and what
-    /// the library would choose there), what `plan`, `compare` and `simulate` write with --format json, the trace of `simulate
-    /// --trace`, schedules, fabrics (which show the load of a run beside them)
+    /// Files to show; their kind is recognized by content
+    ///
+    /// Accepted: results.json of `study` (the study file next to it adds the best machine's fabric and the library's
+    /// default choices there), output of `plan`, `compare` and `simulate` with --format json, traces of `simulate
+    /// --trace`, schedules, and fabrics (shown with the link load of a run, if one is given).
     #[arg(value_name = "INPUT", required = true)]
     pub inputs: Vec<PathBuf>,
-    /// Draw the charts of studies into this folder as well, as SVG and PNG; made if missing
+    /// Also write the charts of studies to this folder, as SVG and PNG; created if missing
     #[arg(long, value_name = "FOLDER", help_heading = "Output")]
     pub charts: Option<PathBuf>,
 }

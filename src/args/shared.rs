@@ -1,4 +1,4 @@
-//! Flags that mean the same on every command.
+//! Arguments that several commands share.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,31 +13,35 @@ use fabricast_topologies::{Bytes, NetworkSpec};
 use super::{Grid, Sizes};
 use crate::failure::Failure;
 
-/// Which fabric.
+/// Fabric of a call.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fabric")]
 pub struct FabricArgs {
-    /// A preset (`fabric list`), a spec (TOML), an NCCL topology file (XML), or the output of `nvidia-smi topo -m`
+    /// Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`
     #[arg(long, value_name = "NAME|FILE")]
     pub fabric: String,
     #[command(flatten)]
     pub size: ClusterArgs,
-    /// Ranks on each GPU or MIG instance, under MPS: they share its memory, links, SMs and copy engines
+    /// Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1
+    ///
+    /// These ranks share the memory, links, SMs and copy engines of the GPU.
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MPS_CLIENTS))]
     pub ranks_per_gpu: u32,
-    /// Where send and receive buffers lie: device, pinned or pageable host memory, managed (pages lie with the CPU and move
-    /// to the GPU when first read, as fast as a prefetch), grace (a CPU's memory over C2C), or peer=gpu0 (another GPU's
-    /// memory)
+    /// Location of send and receive buffers; default: device
+    ///
+    /// `device`: GPU memory. `pinned`, `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU
+    /// and move to the GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C.
+    /// `peer=gpu0`: memory of another GPU.
     #[arg(long, value_name = "PLACE", default_value = "device", hide_default_value = true)]
     pub buffers: Buffers,
 }
 
-/// Where buffers lie.
+/// Location of buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Buffers {
-    /// A place that needs no name.
+    /// Location that needs no device name.
     Place(BufferPlace),
-    /// The memory of the GPU of this name.
+    /// Memory of the named GPU.
     Peer(String),
 }
 
@@ -63,37 +67,42 @@ impl FromStr for Buffers {
     }
 }
 
-/// Clients that MPS lets onto one GPU (NVIDIA Multi-Process Service, "Volta MPS client limit").
+/// Maximum number of MPS clients per GPU (NVIDIA Multi-Process Service, "Volta MPS client limit").
 const MPS_CLIENTS: i64 = 48;
 
-/// How much of the fabric.
+/// Size and settings of the fabric.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Fabric")]
 pub struct ClusterArgs {
-    /// Hosts; a preset or file of one host is copied
+    /// Number of hosts; a preset or file of one host is replicated
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub nodes: Option<u32>,
-    /// GPUs in use on each host; all by default
+    /// GPUs in use per host; default: all
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one)]
     pub gpus: Option<u32>,
-    /// The network between hosts: a kind, then what differs from the default, as in `rail,nics_per_node=8,nic=400Gb/s`
+    /// Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`
     #[arg(long, value_name = "KIND[,key=value…]")]
     pub network: Option<NetworkSpec>,
-    /// Which GPU it is, where the fabric's file does not say: a name of `list gpus`, or as nvidia-smi and rocm-smi print it
+    /// GPU model if the fabric file has none: a name of `list gpus`
+    ///
+    /// The name that nvidia-smi or rocm-smi prints is accepted too.
     #[arg(long, value_name = "MODEL")]
     pub gpu_model: Option<String>,
-    /// Cut a GPU into MIG instances, which are ranks in its place, as in `gpu0=3g.71gb,4g.71gb` or `gpu[0-7]=7g.141gb`; may
-    /// be repeated
+    /// Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated
+    ///
+    /// Each instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
     #[arg(long, value_name = "GPU=PROFILE[,…]")]
     pub mig: Vec<Partition>,
-    /// No GPU reads or writes a peer's memory: GPUs of a host talk through host memory
+    /// Disable GPU peer-to-peer access: GPUs of a host communicate through host memory
     #[arg(long)]
     pub no_p2p: bool,
-    /// What a flow does where several ways through the network are equally good: `averaged` spreads it evenly over all,
-    /// `hashed` or `hashed=SEED` takes one by a hash of its ends, so that flows collide
+    /// Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`
+    ///
+    /// `averaged` spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the flow's
+    /// endpoints, so flows may collide.
     #[arg(long, value_name = "MODE", default_value = "averaged", value_parser = ecmp)]
     pub ecmp: Ecmp,
-    /// NICs do not read or write GPU memory: network traffic passes host memory
+    /// Disable GPUDirect RDMA: network traffic passes through host memory
     #[arg(long)]
     pub no_gdr: bool,
 }
@@ -116,53 +125,64 @@ fn ecmp(text: &str) -> Result<Ecmp, String> {
     }
 }
 
-/// Which call.
+/// Collective call.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Call")]
 pub struct CallArgs {
-    /// The collective, in nccl-tests' sense: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather,
-    /// scatter, send_recv, all_to_allv (with --matrix), barrier; `halo` (with --grid) is an all_to_allv between neighbours.
-    /// `all` on `plan`: those that come in any size
+    /// Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes
+    ///
+    /// Values, with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
+    /// gather, scatter, send_recv, all_to_allv (with --matrix), barrier. `halo` (with --grid) is an all_to_allv between
+    /// neighbours.
     #[arg(long, value_name = "NAME", value_parser = collective_choice)]
     pub collective: Option<CollectiveChoice>,
-    /// One size: nccl-tests' size, the larger buffer of a rank, as in 4096, 64K, 64KiB or 64KB (64,000). Of an all_to_allv
-    /// what the matrix is scaled to in all, of a halo a face
+    /// Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes)
+    ///
+    /// The definition is that of nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the
+    /// total that the matrix is scaled to; for halo, the size of a face.
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, conflicts_with = "sizes")]
     pub bytes: Option<Bytes>,
-    /// Several sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+    /// Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
     #[arg(long, value_name = "A..B[:FACTOR]", allow_negative_numbers = true)]
     pub sizes: Option<Sizes>,
-    /// Element type, as in f32 or bf16. Sizes are rounded down to whole elements of it, as nccl-tests does; without it
-    /// they are taken as they are
+    /// Element type, for example f32 or bf16
+    ///
+    /// Sizes are rounded down to whole elements, as in nccl-tests. Without a type, sizes are used as given.
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<DataType>,
-    /// Reduction: sum, prod, max, min. They are limited by memory alike and take the same time
+    /// Reduction: sum, prod, max or min
+    ///
+    /// All are bound by memory bandwidth and have the same predicted time.
     #[arg(long, value_name = "OP", default_value = "sum")]
     pub op: ReduceOp,
-    /// Root of broadcast, reduce, gather and scatter
+    /// Root rank of broadcast, reduce, gather and scatter
     #[arg(long, value_name = "RANK", allow_negative_numbers = true, default_value_t = 0)]
     pub root: u32,
-    /// Input and output are the same memory
+    /// Use the same buffer for input and output
     #[arg(long)]
     pub in_place: bool,
-    /// Who sends how much to whom in an all_to_allv: CSV, a line for each sender, a size for each receiver
+    /// Matrix of all_to_allv: CSV of sizes, a line per sender, a column per receiver
     #[arg(long, value_name = "FILE")]
     pub matrix: Option<PathBuf>,
-    /// The grid that the ranks of a halo stand in: one to three sides, those of neighbouring ranks first
+    /// Rank grid of halo: one to three side lengths, fastest-varying first, for example 4x2x1
     #[arg(long, value_name = "X[xY[xZ]]", conflicts_with = "matrix")]
     pub grid: Option<Grid>,
-    /// Join the ends of each side of the grid
+    /// Periodic grid boundaries: the ends of each dimension are neighbours
     #[arg(long)]
     pub periodic: bool,
 }
 
 impl CallArgs {
-    /// Whether the ends of a grid's sides are joined.
+    /// Boundary condition of the grid.
     pub fn boundary(&self) -> Boundary {
         if self.periodic { Boundary::Periodic } else { Boundary::Open }
     }
 
-    /// A size in whole elements of the type, where one is named.
+    /// Rounds a size down to whole elements of the type, if a type is given.
+    ///
+    /// # Errors
+    ///
+    /// The size is larger than zero and smaller than one element.
     pub fn whole(&self, size: Bytes) -> Result<Bytes, Failure> {
         let Some(element) = self.dtype else { return Ok(size) };
         let whole = Bytes(size.0 - size.0 % element.size().0);
@@ -177,15 +197,15 @@ impl CallArgs {
 /// One collective, or all that can be planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveChoice {
-    /// One.
+    /// A single collective.
     One(Collective),
     /// An all_to_allv between neighbours on a grid.
     Halo,
-    /// All that come in any size.
+    /// All collectives with arbitrary sizes.
     All,
 }
 
-/// A collective, or a word for several.
+/// Parses a collective name, `halo` or `all`.
 pub(super) fn collective_choice(word: &str) -> Result<CollectiveChoice, String> {
     match word {
         "all" => return Ok(CollectiveChoice::All),
@@ -195,43 +215,43 @@ pub(super) fn collective_choice(word: &str) -> Result<CollectiveChoice, String> 
     word.parse().map(CollectiveChoice::One).map_err(|error: fabricast_sim::schedule::UnknownWord| error.to_string())
 }
 
-/// Which strategy, or which to choose from.
+/// Strategy to run, or candidates to choose from.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Strategy")]
 pub struct StrategyArgs {
-    /// Algorithms, as in ring, tree, one_shot, direct or hierarchical; docs/algorithms.md lists them by collective
+    /// Algorithms, comma-separated, for example ring or tree; docs/algorithms.md lists them
     #[arg(long, value_name = "A[,A…]", value_delimiter = ',')]
     pub algorithm: Vec<Algorithm>,
-    /// Protocols: ll, ll128, simple, symmetric, copy_engine
+    /// Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine
     #[arg(long, value_name = "P[,P…]", value_delimiter = ',')]
     pub protocol: Vec<Protocol>,
-    /// Channels: independent lanes, a thread block each
+    /// Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block
     #[arg(long, value_name = "N[,N…]", value_delimiter = ',', allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub channels: Vec<u16>,
-    /// The largest chunk of a step; the protocol's own by default
+    /// Maximum chunk size of a step, for example 512KiB; default: the protocol's
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub chunk: Option<Bytes>,
-    /// No reduction or multicast in NVSwitches
+    /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,
 }
 
-/// What software costs.
+/// Cost profile and launch mode.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Software")]
 pub struct CostArgs {
-    /// `ideal`, a shipped profile, or a profile file; the best match for the GPUs by default
+    /// Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: Option<String>,
-    /// How calls are launched
+    /// Launch mode of calls
     #[arg(long, value_enum, default_value_t)]
     pub launch: Launch,
-    /// Whether a process or thread drives each GPU, or one all of a host
+    /// Process layout: one process or thread per GPU, or one process per host
     #[arg(long, value_enum, default_value_t)]
     pub processes: Processes,
 }
 
-/// How calls are launched.
+/// Launch mode of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Launch {
     /// From a CUDA graph
@@ -241,33 +261,33 @@ pub enum Launch {
     Stream,
 }
 
-/// Who launches.
+/// Process layout of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Processes {
-    /// One for each GPU
+    /// One process or thread per GPU
     #[default]
     #[value(name = "per_gpu")]
     PerGpu,
-    /// One for all GPUs of a host
+    /// One process for all GPUs of a host
     Single,
 }
 
-/// Whether schedules are verified.
+/// Verification of schedules.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Take schedules as they are: do not first prove that they compute their collective, without races and deadlocks
+    /// Skip the proof that schedules compute their collective without races and deadlocks
     #[arg(long)]
     pub no_verify: bool,
 }
 
-/// What differs from the healthy fabric.
+/// Faults of the fabric.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "What if")]
 pub struct WhatIfArgs {
     /// Take a link (`a->b`, `a-b`) or a device out of service; may be repeated
     #[arg(long, value_name = "LINK|DEVICE")]
     pub fail: Vec<String>,
-    /// Keep a part of a link's bandwidth, as in `gpu0-nvswitch0=0.5`; may be repeated
+    /// Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated
     #[arg(long, value_name = "LINK=FACTOR")]
     pub slow: Vec<String>,
 }

@@ -1,24 +1,24 @@
-//! Arguments of `completions`, and the commands that completions and manual pages tell of.
+//! Arguments of `completions`, and the command definitions for completions and manual pages.
 
 use clap::{Arg, Args, Command, CommandFactory, Id};
 use clap_complete::Shell;
 
 use super::Cli;
 
-/// Completions of a shell.
+/// Arguments of `completions`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell that they are for
+    /// Shell that reads the script
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
-/// The definitions of the command line without what `--help` hides: processes that commands start for themselves, faults for tests.
+/// Returns the command definitions without hidden items, which are helper processes and fault injection.
 pub fn told_commands() -> Command {
     told(Cli::command())
 }
 
-/// Clap takes no command and no flag out again, so a command with something hidden is made anew.
+/// Removes hidden subcommands and arguments. Clap cannot remove either, so a command that has any is rebuilt.
 fn told(command: Command) -> Command {
     let command = command.mut_subcommands(told);
     if !command.get_subcommands().any(Command::is_hide_set) && !command.get_arguments().any(Arg::is_hide_set) {
@@ -33,8 +33,8 @@ fn told(command: Command) -> Command {
         .subcommands(command.get_subcommands().filter(|below| !below.is_hide_set()).cloned())
 }
 
-/// Every command that is told of with the words that name it, the whole first: what completions and manual pages must hold. The
-/// `help` of clap, which repeats them all, is none.
+/// Returns every visible command with the words that name it, the root first. Completions and manual pages must cover
+/// all of them. Clap's own `help` subcommand is excluded.
 #[cfg(test)]
 pub fn every_command() -> Vec<(Vec<String>, Command)> {
     fn add(above: &[String], command: &Command, all: &mut Vec<(Vec<String>, Command)>) {
@@ -42,7 +42,7 @@ pub fn every_command() -> Vec<(Vec<String>, Command)> {
         all.push((path.clone(), command.clone()));
         command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| add(&path, below, all));
     }
-    // Straight from the definitions, not by way of `told`.
+    // Uses the original definitions, independent of `told`.
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
     let mut all = Vec::new();

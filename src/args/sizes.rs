@@ -1,14 +1,14 @@
-//! `--sizes A..B[:factor]`: both ends included.
+//! Size ranges of `--sizes A..B[:factor]`, both ends included.
 
 use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
 
-/// A geometric series of sizes.
+/// Geometric series of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(pub Vec<Bytes>);
 
-/// No sweep has more sizes than this.
+/// Maximum number of sizes in a sweep.
 const MOST: usize = 10_000;
 
 impl Default for Sizes {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_ranges_are_rejected() {
         for wrong in ["4K..1K", "0..4", "1..2:1", "1..2:x", "..", "1..", "1..1GiB:1.0000001"] {
             assert!(wrong.parse::<Sizes>().is_err(), "{wrong}");
         }

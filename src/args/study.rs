@@ -5,31 +5,35 @@ use std::str::FromStr;
 
 use clap::Args;
 
-/// A study.
+/// Arguments of `study`.
 #[derive(Debug, Args)]
 pub struct StudyArgs {
-    /// Candidates, jobs, constraints, sensitivities and assumptions (TOML); `--template` writes one to start from. With
-    /// `-o DIR` the folder gets results.json, a page to read (index.html), the ranking as text and as a table (ranking.txt,
-    /// ranking.csv), and runs.jsonl, a line for each run as it ends: the same command again makes only those that are missing
+    /// Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions
+    ///
+    /// `--template` writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the ranking
+    /// as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, which gets a line as each run ends. The same
+    /// command resumes: only missing runs are computed.
     #[arg(value_name = "STUDY", required_unless_present = "template")]
     pub study: Option<PathBuf>,
-    /// Write a study to start from
+    /// Write an example study file
     #[arg(long, conflicts_with = "study")]
     pub template: bool,
-    /// Make only every n-th run, from the i-th on, into the folder of `-o`: one of n machines
+    /// Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`
+    ///
+    /// Divides a study among N machines; --merge combines the results.
     #[arg(long, value_name = "I/N", conflicts_with = "template")]
     pub shard: Option<Shard>,
-    /// Put together what shards of the same study made in these folders; after STUDY
+    /// Merge the results of shards of the same study from these folders; goes after STUDY
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["template", "shard"])]
     pub merge: Vec<PathBuf>,
 }
 
-/// One of several parts of a study.
+/// One of several shards of a study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shard {
-    /// Which, from 1.
+    /// Number of this shard, from 1.
     pub number: usize,
-    /// Of how many.
+    /// Number of shards.
     pub of: usize,
 }
 

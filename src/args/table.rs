@@ -1,4 +1,4 @@
-//! Flags of `table`, and of `plan diff`.
+//! Arguments of `table` and `plan diff`.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use super::shared::collective_choice;
 use super::{ClusterArgs, CollectiveChoice, CostArgs, LibraryArgs, PlanArgs, Sizes, VerifyArgs};
 
-/// A plan is made, or two are compared.
+/// `plan`, or its subcommand `plan diff`.
 #[derive(Debug)]
 pub enum PlanCommand {
-    /// Make one.
+    /// Make a plan.
     Make(Box<PlanArgs>),
-    /// Compare two that were saved.
+    /// Compare two saved plans.
     Diff(DiffArgs),
 }
 
@@ -45,48 +45,51 @@ impl Args for PlanCommand {
     }
 }
 
-/// Two saved plans.
+/// Arguments of `plan diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The one, as `plan --format json -o A` wrote it
+    /// First plan, written by `plan --format json -o A`
     #[arg(value_name = "A")]
     pub before: PathBuf,
-    /// The other
+    /// Second plan
     #[arg(value_name = "B")]
     pub after: PathBuf,
 }
 
-/// A table to write or to check.
+/// Arguments of `table`: a table to write or to check.
 #[derive(Debug, Args)]
 pub struct TableArgs {
-    /// A plan, as `plan --format json -o PLAN` wrote it
+    /// Plan, written by `plan --format json -o PLAN`
     #[arg(value_name = "PLAN", required_unless_present = "check")]
     pub plan: Option<PathBuf>,
-    /// What to write it as
+    /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Option<TableFormat>,
     #[command(flatten)]
     pub verify: VerifyArgs,
-    /// List where the table departs from the library's own choice, with the gain predicted, the band around it and, where
-    /// both were measured, the gain measured; with --to it needs -o, for the file
+    /// List rows where the table differs from the library's choice, with the predicted gain
+    ///
+    /// Each gain has its prediction interval and, if both choices were measured, the measured gain. With --to, the
+    /// table needs a file (-o).
     #[arg(long)]
     pub explain: bool,
-    /// Check and price a table: any of the formats of --to, whoever wrote it
+    /// Table to check and to predict times for, in any format of --to
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "to", "explain"], requires = "fabric")]
     pub check: Option<PathBuf>,
-    /// A preset (`fabric list`), a spec (TOML), an NCCL topology file (XML), or the output of `nvidia-smi topo -m`; with
-    /// PLAN, where schedules are written and the plan does not say which fabric it was
+    /// Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`
+    ///
+    /// With PLAN it is needed only for formats that contain schedules, if the plan does not name its fabric.
     #[arg(long, value_name = "NAME|FILE", help_heading = "Fabric")]
     pub fabric: Option<String>,
     #[command(flatten)]
     pub size: ClusterArgs,
-    /// No reduction or multicast in NVSwitches
+    /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long, help_heading = "Fabric")]
     pub no_nvls: bool,
-    /// Price this collective only, or `all` that the table speaks of
+    /// Predict times of this collective only; `all`: every collective in the table
     #[arg(long, value_name = "NAME", value_parser = collective_choice, help_heading = "Call")]
     pub collective: Option<CollectiveChoice>,
-    /// Price these sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+    /// Message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
     #[arg(long, value_name = "A..B[:FACTOR]", allow_negative_numbers = true, help_heading = "Call")]
     pub sizes: Option<Sizes>,
     #[command(flatten)]
@@ -95,27 +98,27 @@ pub struct TableArgs {
     pub costs: CostArgs,
 }
 
-/// Formats of tables.
+/// Formats of tuning tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TableFormat {
-    /// The CSV of NCCL's example tuner plugin, which fabricast's plugin reads too
+    /// CSV of NCCL's example tuner plugin; fabricast's plugin reads it too
     NcclTuner,
     /// NCCL_ALGO and NCCL_PROTO, as a file for NCCL_CONF_FILE
     NcclEnv,
-    /// Execution plans of MSCCL++, a file for each range of sizes
+    /// Execution plans of MSCCL++, a file per size range
     Mscclpp,
-    /// Algorithm files of MSCCL and RCCL, a file for each range of sizes
+    /// Algorithm files of MSCCL and RCCL, a file per size range
     MscclXml,
-    /// Rules of Open MPI's tuned collectives, the classic format
+    /// Rules file of Open MPI's tuned collectives, classic format
     Openmpi,
-    /// The same as JSON, which Open MPI 6.0 reads
+    /// Rules file of Open MPI's tuned collectives, JSON format of Open MPI 6.0
     OpenmpiJson,
-    /// fabricast's own, which its tuner plugin reads too
+    /// fabricast's JSON; its tuner plugin reads it too
     Json,
 }
 
 impl TableFormat {
-    /// Whether NCCL loads it.
+    /// Returns true if NCCL loads the format.
     pub fn is_nccl(self) -> bool {
         matches!(self, Self::NcclTuner | Self::NcclEnv)
     }

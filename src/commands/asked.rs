@@ -1,4 +1,4 @@
-//! What is asked for: collectives, their sizes, and the matrix of an all_to_allv, given or made of a grid.
+//! Collectives, sizes and all_to_allv matrix of a request. The matrix is read from a file or generated from a grid.
 
 use fabricast_sim::schedule::{Collective, Matrix, MatrixError, Protocol};
 use fabricast_topologies::Bytes;
@@ -7,17 +7,17 @@ use fabricast_topologies::read::Limit;
 use crate::args::{CallArgs, CollectiveChoice, StrategyArgs};
 use crate::failure::Failure;
 
-/// What is asked for.
+/// Calls that the flags request.
 pub struct Asked {
-    /// The collectives, in the documentation's order.
+    /// Collectives, in the order of the documentation.
     pub collectives: Vec<Collective>,
-    /// Who sends how much to whom in an all_to_allv.
+    /// Bytes from each sender to each receiver of an all_to_allv.
     pub matrix: Option<Matrix>,
     /// Sizes of the calls.
     pub sizes: Vec<Bytes>,
 }
 
-/// The collectives asked for, in the documentation's order: `all` are those that come in any size.
+/// Returns the requested collectives, in the order of the documentation. `all` selects those with arbitrary sizes.
 pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
     match call.collective {
         Some(CollectiveChoice::One(one)) => Ok(vec![one]),
@@ -30,7 +30,7 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
 }
 
 impl Asked {
-    /// What the flags ask of so many ranks; sizes that they leave open are `usual`.
+    /// Resolves the flags for `ranks` ranks; `usual` are the default sizes.
     pub fn of(call: &CallArgs, ranks: usize, usual: &[Bytes]) -> Result<Self, Failure> {
         let given = match (&call.sizes, call.bytes) {
             (Some(sizes), _) => sizes.0.clone(),
@@ -63,7 +63,7 @@ impl Asked {
     }
 }
 
-/// The matrix of the call, for an all_to_allv. That of neighbours has faces of one byte.
+/// Returns the matrix of an all_to_allv call. A halo's matrix has faces of one byte.
 fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<Matrix>, Failure> {
     let matrix = match (call.collective, &call.matrix, &call.grid) {
         (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
@@ -103,7 +103,8 @@ fn refused(error: &MatrixError) -> Failure {
     Failure::at(error.to_string(), None, error.place())
 }
 
-/// Neighbours put their faces straight into each other's memory, unless another protocol is named.
+/// Returns the protocols to consider. The default of a halo is [`Protocol::Symmetric`]: neighbours write their faces
+/// directly into each other's memory.
 pub fn protocols(call: &CallArgs, flags: &StrategyArgs) -> Vec<Protocol> {
     match call.collective {
         Some(CollectiveChoice::Halo) if flags.protocol.is_empty() => vec![Protocol::Symmetric],

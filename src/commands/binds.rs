@@ -1,4 +1,4 @@
-//! Names what binds a run: a capacity that is mostly used, or what else takes most of the time.
+//! Names of bottlenecks: the busiest resource of a run, or its largest cost.
 
 use fabricast_planner::plan::Row;
 use fabricast_sim::Timeline;
@@ -6,10 +6,10 @@ use fabricast_sim::lower::Resource;
 use fabricast_sim::timeline::Utilization;
 use fabricast_topologies::{Fabric, NodeId};
 
-/// A capacity used less than this does not bind.
+/// Utilization from which a resource is called the bottleneck.
 const BINDING: f64 = 0.5;
 
-/// What binds the pick of a row.
+/// Bottleneck of the pick of a row.
 pub fn of_row(row: &Row, fabric: &Fabric) -> String {
     match row.pick.busiest {
         Some(busiest) if busiest.fraction >= BINDING => name(busiest.resource, fabric),
@@ -17,7 +17,7 @@ pub fn of_row(row: &Row, fabric: &Fabric) -> String {
     }
 }
 
-/// What binds a run.
+/// Bottleneck of a run, by utilization alone.
 pub fn of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
     match Utilization::busiest(utilization) {
         Some(busiest) if busiest.fraction >= BINDING => name(busiest.resource, fabric),
@@ -25,8 +25,8 @@ pub fn of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
     }
 }
 
-/// What binds a run of a collective: a capacity that is mostly used; otherwise whatever took most of the time along the
-/// chain that ended last. `late` is the device that starts last.
+/// Bottleneck of a run of a collective: a resource of high utilization, else the largest cost along the critical path.
+/// `late` is the device that starts last.
 pub fn of_run(timeline: &Timeline, fabric: &Fabric, late: Option<NodeId>) -> String {
     let busiest = Utilization::busiest(&timeline.utilization).filter(|busiest| busiest.bytes > 0.0);
     let busiest =
@@ -51,7 +51,7 @@ pub fn of_run(timeline: &Timeline, fabric: &Fabric, late: Option<NodeId>) -> Str
     if costs.software > costs.latency { "software".to_owned() } else { "latency".to_owned() }
 }
 
-/// The name of a capacity: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`, `SMs of gpu0`.
+/// Name of a resource: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`, `SMs of gpu0`.
 pub fn name(resource: Resource, fabric: &Fabric) -> String {
     match resource {
         Resource::Link(link) => fabric.link_name(link),

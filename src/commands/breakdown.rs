@@ -1,4 +1,4 @@
-//! `simulate --breakdown`: which named costs of the profile the times of a call are made of, by size.
+//! `simulate --breakdown`: times of a call by size, broken down by cost parameter of the profile.
 
 use std::path::Path;
 
@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
 
-/// A size and what its time is made of.
+/// A size and the breakdown of its time.
 struct Row {
     bytes: Bytes,
     schedule: String,
     parts: Breakdown,
 }
 
-/// Prints the parts of every size, and draws them.
+/// Prints the breakdown of every size and draws the chart.
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
     output.check_beside(path)?;
@@ -68,11 +68,12 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     output.write_with(&written, Some((path, &picture)))
 }
 
-/// What no named cost explains; shown where it is more than this part of a time, which rounding is not.
+/// Time that no cost parameter explains. It is shown above `LEAST_REST` (share of the time), which excludes rounding
+/// errors.
 const REST: &str = "rest";
 const LEAST_REST: f64 = 0.005;
 
-/// The costs that any row has, in the order of profile files; what stands in no file comes last.
+/// Names of all costs that occur in a row, in the order of profile files. Costs outside profile files come last.
 fn names(rows: &[Row]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for part in rows.iter().flat_map(|row| &row.parts.parts) {
@@ -89,7 +90,7 @@ fn names(rows: &[Row]) -> Vec<String> {
     names
 }
 
-/// What each cost comes to in a row.
+/// Time of each cost in a row.
 fn times(names: &[String], row: &Row) -> Vec<Picos> {
     let of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
         Some(part) => part.time,
@@ -119,7 +120,7 @@ fn table(names: &[String], rows: &[Row]) -> Table {
     table
 }
 
-/// A name without the word that says in which table of the profile it stands.
+/// Removes the table of the profile from a parameter name.
 fn short(name: &str) -> &str {
     name.strip_prefix("protocol.").or_else(|| name.strip_prefix("launch.")).unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! `completions`: what a shell offers behind `fabricast`, made from the definitions that parse the command line.
+//! `completions`: shell completion scripts, generated from the definitions that parse the command line.
 
 use clap_complete::{Shell, generate};
 
@@ -23,7 +23,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    /// Asks bash itself what it would offer behind some words, of which the last is being typed.
+    /// Runs bash and returns the completions that it offers for each command line; the last word is incomplete.
     fn offered_by_bash(words: &[Vec<String>]) -> Vec<Vec<String>> {
         let mut asked = script(Shell::Bash);
         for words in words {
@@ -42,7 +42,7 @@ mod tests {
         lines.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
     }
 
-    /// Commands below a command, by name.
+    /// Names of the subcommands of a command.
     fn below(command: &clap::Command) -> Vec<String> {
         let told = command.get_subcommands().filter(|below| !below.is_hide_set());
         told.map(|below| below.get_name().to_owned()).collect()
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn bash_offers_every_command_and_every_flag_where_it_belongs() {
+    fn bash_completes_all_commands_and_flags() {
         let commands = every_command();
         let typed = |begun: &str| -> Vec<Vec<String>> {
             let words = |path: &Vec<String>| path.iter().cloned().chain([begun.to_owned()]).collect();
@@ -77,21 +77,21 @@ mod tests {
     }
 
     #[test]
-    fn bash_reads_its_script() {
+    fn bash_script_has_valid_syntax() {
         let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         bash.stdin.take().unwrap().write_all(script(Shell::Bash).as_bytes()).unwrap();
         let said = bash.wait_with_output().unwrap();
         assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
     }
 
-    /// The lines of a script from one that begins so to the next that ends a block so, or nothing.
+    /// Part of a script from the first occurrence of `begins` to the next `ends`; empty if there is none.
     fn block<'a>(script: &'a str, begins: &str, ends: &str) -> &'a str {
         let rest = script.find(begins).and_then(|start| script.get(start..)).unwrap_or_default();
         rest.split(ends).next().unwrap_or_default()
     }
 
     #[test]
-    fn zsh_lists_every_command_and_knows_every_flag() {
+    fn zsh_completes_all_commands_and_flags() {
         let zsh = script(Shell::Zsh);
         for (path, command) in every_command() {
             let listed = block(&zsh, &format!("\n_{}_commands() {{", path.join("__subcmd__")), "\n}");
@@ -99,7 +99,7 @@ mod tests {
             for name in below(&command) {
                 assert!(listed.contains(&format!("\n'{name}:")), "{path:?} {name}");
             }
-            // The flags of a command stand in its branch, those of the whole before the first.
+            // The flags of a command are in its branch; those of the root command come before the first branch.
             let branch = match path.as_slice() {
                 [_] => block(&zsh, "_arguments", "&& ret=0").to_owned(),
                 [.., last] => {
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn fish_lists_every_command_and_knows_every_flag() {
+    fn fish_completes_all_commands_and_flags() {
         let fish = script(Shell::Fish);
         for (path, command) in every_command() {
-            // What a line is for stands in its condition.
+            // The condition of a line identifies its command.
             let condition = match path.as_slice() {
                 [_, one] => format!("\"__fish_fabricast_using_subcommand {one}"),
                 [_, one, two] => {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_always_the_same() {
+    fn scripts_are_deterministic() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
             assert!(script(shell).contains("fabricast"), "{shell}");
             assert_eq!(script(shell), script(shell), "{shell}");

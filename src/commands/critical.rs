@@ -1,4 +1,4 @@
-//! `--critical-path`: the chain of operations that the end of a run hangs on.
+//! `--critical-path`: the chain of dependent operations that determines the end of a run.
 
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Look, Table, Unit, Value};
@@ -11,23 +11,23 @@ use serde::Serialize;
 use super::counted;
 use super::operations::{Operation, Operations};
 
-/// Rows of the table; of more, those that take longest.
+/// Maximum number of table rows; of more, the longest ones are shown.
 const MOST_ROWS: usize = 12;
 
-/// The steps of a run, first to last; what launching adds is the last.
+/// Steps of a critical path, in order of time. The launch overhead follows the last step.
 pub struct CriticalPath {
     steps: Vec<Step>,
     launch: Picos,
 }
 
-/// An operation of the chain.
+/// Operation on the critical path.
 struct Step {
     operation: Operation,
     took: CriticalStep,
 }
 
 impl CriticalPath {
-    /// The critical path of a recorded run.
+    /// Creates the critical path of a recorded run.
     pub fn new(generator: &dyn Generate, timeline: &Timeline) -> Self {
         let mut operations = Operations::new(timeline);
         for step in &timeline.critical_path {
@@ -36,11 +36,11 @@ impl CriticalPath {
         let step = |took: &CriticalStep| Some(Step { operation: operations.get(&took.span)?, took: *took });
         let steps: Vec<Step> = timeline.critical_path.iter().filter_map(step).collect();
         let chain: Picos = steps.iter().map(|step| step.took.total()).sum();
-        // Without any operation the start-up is all there is.
+        // Without operations, the launch overhead is the whole time.
         Self { steps, launch: timeline.time - chain }
     }
 
-    /// What JSON says of it: their durations add up to the time of the run.
+    /// Returns the steps for JSON. Their durations add up to the time of the run.
     pub fn json(&self) -> Vec<StepJson> {
         let mut steps: Vec<StepJson> = self.steps.iter().map(StepJson::from).collect();
         if self.launch > Picos::ZERO {
@@ -50,7 +50,7 @@ impl CriticalPath {
         steps
     }
 
-    /// A table with a row for steps that are alike; it adds up to the time of the run.
+    /// Formats the path as a table with a row for each series of similar steps. The rows add up to the time of the run.
     pub fn text(&self, look: &Look) -> String {
         let mut rows: Vec<Row<'_>> = self.steps.chunk_by(Step::is_like).map(Row::new).collect();
         let launch = Row { launch: self.launch, ..Row::new(&[]) };
@@ -63,7 +63,7 @@ impl CriticalPath {
             Column::new("ranks", "ranks", Unit::Text),
             Column::new("chunks", "chunks", Unit::Text),
         ];
-        // What is nothing anywhere gets no column.
+        // Kinds of duration that are zero everywhere get no column.
         let kinds: Vec<usize> = (0..KINDS.len()).filter(|&kind| all.0[kind] > Picos::ZERO).collect();
         fields.extend(kinds.iter().map(|&kind| Column::new(KINDS[kind], KINDS[kind], Unit::Micros)));
         fields.push(Column::new("sum", "sum", Unit::Micros));
@@ -87,7 +87,8 @@ impl CriticalPath {
 }
 
 impl Step {
-    /// Whether two neighbours may share a row: the same kind of operation with much the same durations.
+    /// Returns true if two consecutive steps may share a row: equal kinds of operation, and durations that differ by at
+    /// most 2 % of the step's total.
     fn is_like(&self, other: &Self) -> bool {
         let tolerance = self.took.total().0 / 50;
         let mut pairs = durations(&self.took).into_iter().zip(durations(&other.took));
@@ -95,7 +96,7 @@ impl Step {
     }
 }
 
-/// The kinds of durations, in the order of [`durations`].
+/// Kinds of duration, in the order of [`durations`].
 const KINDS: [&str; 5] = ["software", "latency", "bandwidth", "sharing", "held back"];
 
 fn durations(step: &CriticalStep) -> [Picos; 5] {
@@ -126,7 +127,7 @@ impl Sums {
     }
 }
 
-/// Neighbours of the chain that are alike, or what launching adds.
+/// Series of similar consecutive steps, or the launch overhead.
 struct Row<'a> {
     steps: &'a [Step],
     launch: Picos,
@@ -166,13 +167,13 @@ impl<'a> Row<'a> {
     }
 }
 
-/// `3 → 4`, or `3` where nothing leaves the rank.
+/// Ranks of an operation: `3 → 4`, or `3` for local operations.
 fn ends(operation: &Operation) -> String {
     let Operation { from, to, .. } = operation;
     if from == to { from.0.to_string() } else { format!("{} → {}", from.0, to.0) }
 }
 
-/// Keeps the rows that take longest, in their order; returns the steps and the sums of the others.
+/// Retains the longest rows, in their order. Returns the number of steps and the sums of the removed rows.
 fn keep_longest(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
     if rows.len() <= MOST_ROWS {
         return None;
@@ -196,7 +197,7 @@ fn keep_longest(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
     Some((steps, sums))
 }
 
-/// A step in JSON. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
+/// JSON of a step. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
 #[derive(Serialize)]
 pub struct StepJson {
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! `fabric`: presets, and any fabric in and out.
+//! `fabric`: list presets; show, check and convert fabrics.
 
 use std::cmp::Reverse;
 
@@ -17,9 +17,9 @@ use crate::failure::Failure;
 use crate::output::{Format, Output, Talk};
 use crate::setup;
 
-/// Paths are listed for fabrics of up to this many GPUs (they grow with the square).
+/// Maximum number of GPUs for which all paths are listed; their number is quadratic in the GPUs.
 const PATHS_UP_TO: usize = 512;
-/// The table of all pairs is drawn for up to this many GPUs.
+/// Maximum number of GPUs for which the matrix of all pairs is drawn.
 const MATRIX_UP_TO: usize = 16;
 
 pub fn run(command: &FabricCommand, output: &Output) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ fn load(target: &FabricTarget, output: &Output) -> Result<Fabric, Failure> {
     Ok(if routing == fabric.routing() { fabric } else { fabric.with_routing(routing) })
 }
 
-/// A preset, as `fabric list` describes it.
+/// JSON of a preset in `fabric list`.
 #[derive(Serialize)]
 struct PresetJson {
     name: &'static str,
@@ -103,7 +103,7 @@ fn model(fabric: &Fabric, gpu: NodeId) -> Option<String> {
     }
 }
 
-/// The widest link out of a GPU, in GB/s.
+/// Bandwidth of the fastest link that leaves a node, in GB/s.
 fn widest(fabric: &Fabric, node: NodeId) -> Option<f64> {
     let links = fabric.leaving(node).into_iter().filter_map(|link| fabric.link(link).bandwidth);
     links.max().map(Bandwidth::gbps)
@@ -159,7 +159,7 @@ fn overview(fabric: &Fabric) -> String {
     format!("{}: {gpus}\n{} · {links}\n", fabric.name(), topology::counts(fabric))
 }
 
-/// GPUs by model, in order of first use: `8 × H200 SXM`, `3 GPUs` where models are unknown.
+/// GPUs by model, in order of first use: `8 × H200 SXM`, or `3 GPUs` if the model is unknown.
 fn models(fabric: &Fabric, gpus: &[NodeId]) -> String {
     let mut counts: Vec<(Option<String>, u64)> = Vec::new();
     for model in gpus.iter().map(|&gpu| model(fabric, gpu)) {
@@ -175,7 +175,7 @@ fn models(fabric: &Fabric, gpus: &[NodeId]) -> String {
     worded.collect::<Vec<_>>().join(", ")
 }
 
-/// How GPUs reach each other: every pair where that can be read, and the kinds of paths.
+/// Describes the paths between GPUs: the matrix of pairs if it fits, and the kinds of paths.
 fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
     let gpus = fabric.gpus();
     if gpus.len() < 2 {
@@ -203,10 +203,10 @@ fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
     text
 }
 
-/// What makes paths alike in a summary.
+/// Key by which paths are grouped.
 type PathKind = (PathClass, Option<Bandwidth>, Picos);
 
-/// Paths of the same class, bandwidth and latency, counted; best class first.
+/// Counts paths by class, bandwidth and latency; best class first.
 fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table {
     let mut kinds: FxHashMap<PathKind, (u64, NodeId, NodeId)> = FxHashMap::default();
     for &from in sources {
@@ -241,7 +241,7 @@ fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table
     table
 }
 
-/// Classes and bandwidths between all GPUs, as `nvidia-smi topo -m` draws them.
+/// Matrix of path classes and bandwidths between all GPUs, in the form of `nvidia-smi topo -m`.
 fn matrix(fabric: &Fabric, router: &Router<'_>) -> Table {
     let gpus = fabric.gpus();
     let mut columns = vec![Column::new("gpu", "", Unit::Text)];
@@ -267,7 +267,7 @@ fn class_and_rate(summary: &Summary) -> String {
     }
 }
 
-/// Every direction of every link.
+/// Table of all links, one row per direction.
 fn links(fabric: &Fabric) -> Table {
     let mut table = Table::new(vec![
         Column::new("link", "link", Unit::Text),
@@ -286,7 +286,7 @@ fn links(fabric: &Fabric) -> Table {
     table
 }
 
-/// Links of the same kind, width and ends, counted.
+/// Counts links by kind, width and end points.
 fn link_kinds(fabric: &Fabric) -> Table {
     let mut table = Table::new(vec![
         Column::new("count", "count", Unit::Number),
@@ -357,7 +357,7 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Warns of what a format cannot hold.
+/// Warns of properties that an export format cannot represent.
 fn not_said(format: &str, lost: Vec<String>, output: &Output) {
     for one in lost {
         output.warn(&format!("{format} does not hold {one}"));

@@ -91,7 +91,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     }
 }
 
-/// A failure that names the file, and the flow where one is to blame.
+/// Failure that names the file, and the flow if one caused it.
 fn failure(error: SimulateError, path: &Path) -> Failure {
     let flow = match &error {
         SimulateError::Engine(error) => flows::flow_of(error),

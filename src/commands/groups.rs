@@ -1,4 +1,4 @@
-//! `simulate --group` and `simulate --call`: the same call on several groups of ranks, or several calls, at once.
+//! `simulate --group` and `simulate --call`: concurrent calls, the same on several groups of ranks or different ones.
 
 use fabricast_planner::bound::Bounds;
 use fabricast_planner::plan::{algbw_gbps, busbw_gbps};
@@ -74,14 +74,14 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     output.write(&text)
 }
 
-/// What runs beside others: ranks, and the flags of the call on them.
+/// One of the concurrent calls: its ranks and flags.
 struct Member {
     ranks: RankSet,
     call: CallArgs,
     strategy: StrategyArgs,
 }
 
-/// The groups, or the calls.
+/// Returns the concurrent calls.
 fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
     let groups = args
         .groups
@@ -94,7 +94,7 @@ fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
     groups.chain(calls).collect()
 }
 
-/// The devices of each; no rank is in two groups, while calls may share ranks.
+/// Returns the devices of each call. Groups must be disjoint; calls may share ranks.
 fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Result<Vec<Vec<NodeId>>, Failure> {
     let mut taken = vec![false; gpus.len()];
     let mut placements = Vec::with_capacity(members.len());
@@ -119,19 +119,19 @@ fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Resul
     Ok(placements)
 }
 
-/// What runs at once.
+/// Kind of concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The same call on several groups.
+    /// Same call on several groups.
     Groups,
     /// Several calls.
     Calls,
 }
 
-/// What `simulate --group …` and `simulate --call …` print as JSON.
+/// JSON of `simulate --group …` and `simulate --call …`.
 #[derive(Serialize)]
 struct Answer {
-    /// Of all groups.
+    /// Collective of all groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     collective: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ struct Answer {
     time: Picos,
 }
 
-/// What came out for one group, or one call.
+/// Result of one group or call.
 #[derive(Serialize)]
 struct Group {
     collective: &'static str,
@@ -159,7 +159,7 @@ struct Group {
     protocol: &'static str,
     channels: u16,
     time_us: f64,
-    /// What it would have taken without the others.
+    /// Time without the concurrent calls.
     alone_us: f64,
     algbw_gbps: f64,
     busbw_gbps: f64,
@@ -231,7 +231,7 @@ impl Answer {
             Column::new("busbw_gbps", "busbw", Unit::Gbps),
             Column::new("bound_us", "bound alone", Unit::Micros),
         ];
-        // What all groups do is said once, above.
+        // The heading names what all groups have in common.
         let what = what.into_iter().filter(|_| !self.calls.is_empty());
         let mut table = Table::new(what.chain(columns).collect());
         for one in self.groups.iter().chain(&self.calls) {

@@ -1,4 +1,4 @@
-//! `simulate --job`: the calls and computations of a trace, log or table, one after the other and at once.
+//! `simulate --job`: runs the calls and computations of a trace, log or table in their order, with overlap.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,16 +53,16 @@ struct Answer<'a> {
     outcome: &'a Outcome,
 }
 
-/// What `simulate --job --format json` prints.
+/// JSON of `simulate --job`.
 #[derive(Serialize)]
 struct JobJson<'a> {
     time_us: f64,
     ranks: u32,
-    /// Of the busiest rank.
+    /// Computation time of the busiest rank.
     compute_us: f64,
-    /// While any call is under way.
+    /// Time during which at least one call runs.
     communication_us: f64,
-    /// What the busiest rank's computing does not cover.
+    /// Time during which the busiest rank does not compute.
     exposed_us: f64,
     calls: usize,
     left_out: &'a [String],
@@ -78,11 +78,11 @@ struct EventJson<'a> {
     bytes: Option<Bytes>,
     begin_us: f64,
     end_us: f64,
-    /// What it would have taken without others.
+    /// Time without concurrent calls.
     alone_us: f64,
 }
 
-/// Calls of the same kind.
+/// Statistics of calls of the same kind.
 #[derive(Default)]
 struct Alike {
     calls: u64,
@@ -130,7 +130,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// A line for each event.
+    /// Table with a row per event.
     fn events(&self) -> Table {
         let mut table = Table::new(vec![
             Column::new("name", "name", Unit::Text),
@@ -157,7 +157,7 @@ impl<'a> Answer<'a> {
         table
     }
 
-    /// A line for each kind of call.
+    /// Table with a row per kind of call.
     fn calls(&self) -> Table {
         let mut table = Table::new(vec![
             Column::new("collective", "collective", Unit::Text),

@@ -1,4 +1,4 @@
-//! The file of `--job`: a job of TOML, a table, a log of NCCL, or the Chakra traces of all ranks.
+//! Files of `--job`: a job (TOML), a table (CSV), an NCCL log, or the Chakra traces of all ranks.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +14,18 @@ use crate::args::LibraryArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The most ranks whose traces are looked for.
+/// Maximum number of Chakra traces.
 const MOST_FILES: u32 = 1 << 17;
 
-/// What a file has.
+/// Contents of a job file.
 pub enum JobFile {
-    /// A job that a study may have, to be divided, and what the study says of kernels.
+    /// Job as in studies, whose parallelism is still to be chosen, and the study's kernel efficiencies.
     Job(Box<Job>, GivenEfficiency),
-    /// What was written down.
+    /// Recorded or listed events.
     Trace(Trace),
 }
 
-/// Reads it; `ranks` is what a line of a table means that names none.
+/// Reads a job file. `ranks` is the number of ranks of table rows that name none.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         let text = read::text_of_file(path, Limit::STUDY)?;
@@ -40,15 +40,15 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
     Ok(JobFile::Trace(trace))
 }
 
-/// What stands above the table of an answer: which job, where, on how many ranks, at which costs.
+/// Heading of a result table: job, fabric, number of ranks, profile.
 pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> String {
     let ranks = counted(ranks.into(), "rank");
     let profile = super::profile_and_library(profile, fabric);
     format!("{source} on {} · {ranks} · profile {profile}", fabric.name())
 }
 
-/// What calls may be done by: what the library can run where one is named, what the job says otherwise; a trace says nothing, and
-/// anything may be, as in `plan`.
+/// Returns the implementations that calls may use: those of the library if one is named, else those that the job
+/// requests. A trace requests none and allows any, as in `plan`.
 pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> Collectives {
     match library.library {
         Some(_) => Collectives::Library,
@@ -56,7 +56,7 @@ pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> Collectives {
     }
 }
 
-/// The files of a trace, by the name of one of them.
+/// Reads the files of a trace, given the path of one of them.
 pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     if path.extension().is_some_and(|extension| extension == "et") {
         return of_all_ranks(path);
@@ -65,7 +65,7 @@ pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     Ok(vec![(path.display().to_string(), text.into_bytes())])
 }
 
-/// The Chakra traces beside the one given, from rank 0 on.
+/// Reads the Chakra traces of all ranks from 0 on, in the folder of the given one.
 fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let numbered = stem.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
@@ -78,7 +78,7 @@ fn of_all_ranks(path: &Path) -> Result<Vec<Contents>, Failure> {
     if paths.is_empty() {
         return Err(Failure::input(format!("{}: there is no such file", of_rank(0).display())));
     }
-    // A rank that is missing would make a smaller job of the others.
+    // A missing rank would silently reduce the job to the other ranks.
     let beyond = |other: &std::ffi::OsString| {
         let number = other.to_str()?.strip_prefix(&format!("{name}."))?.strip_suffix(".et")?.parse::<u32>().ok()?;
         (number as usize >= paths.len()).then_some(number)

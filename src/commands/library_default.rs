@@ -1,14 +1,14 @@
-//! The library's own choice beside the pick: columns of the table, keys of the JSON, and why it is missing.
+//! The library's default choice in plans: table columns, JSON keys, and notes on missing predictions.
 
 use fabricast_planner::plan::{LibraryDefault, Plan, Preference, Row};
 use fabricast_reports::table::{Cell, Column, Unit, Value};
 use fabricast_topologies::Picos;
 use serde::Serialize;
 
-/// A column, and what a row has in it.
+/// Table column with the function that fills its cells.
 pub type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
 
-/// `library_default` of a row.
+/// JSON of `library_default` in a row.
 #[derive(Serialize)]
 pub struct Json {
     algorithm: &'static str,
@@ -23,13 +23,13 @@ pub struct Json {
     name: String,
     chunk: Option<u64>,
     threads: Option<u16>,
-    /// Channels that the library allows the call, of which it fills `channels`.
+    /// Channels that the library allots to the call; `channels` of them carry data.
     most_channels: u16,
     expected_us: Option<f64>,
 }
 
 impl Json {
-    /// Of a row; `None` where the choice is not known.
+    /// Creates the JSON of a row; `None` if the library's choice is unknown.
     pub fn of(row: &Row) -> Option<Self> {
         let LibraryDefault { choice, priced } = row.library_default.as_ref()?;
         Some(Self {
@@ -50,7 +50,7 @@ impl Json {
     }
 }
 
-/// By how much the intervals overlap where the library's choice was kept.
+/// Overlap of the prediction intervals, if the pick is the library's choice for that reason.
 pub fn overlap(row: &Row) -> Option<f64> {
     match row.preference {
         Preference::Fastest | Preference::Neighbours { .. } => None,
@@ -58,13 +58,13 @@ pub fn overlap(row: &Row) -> Option<f64> {
     }
 }
 
-/// What leaving the choice to the library costs: against the fastest, though it be not picked.
+/// Slowdown of the library's choice relative to the fastest strategy, which may differ from the pick.
 fn regret(row: &Row) -> Option<f64> {
     let fastest = row.preference.passed_over().unwrap_or(&row.pick);
     row.library_default.as_ref().map(|known| known.regret(fastest))
 }
 
-/// Algorithm, protocol and channels of the library's choice in one word each.
+/// Algorithm, protocol and channels of the library's choice, separated by spaces.
 pub fn named(row: &Row) -> Cell {
     Value::or_missing(row.library_default.as_ref(), |known| {
         let strategy = known.priced.strategy;
@@ -73,7 +73,7 @@ pub fn named(row: &Row) -> Cell {
     .into()
 }
 
-/// Three columns of the table for people; none where nothing is known.
+/// Columns for the text table; none if no choice is known.
 pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     ]
 }
 
-/// The same with the keys of the JSON.
+/// Columns for CSV, named as the JSON keys.
 pub fn csv_fields<'a>() -> Vec<Field<'a>> {
     let of = |value: fn(&LibraryDefault) -> Value| -> Box<dyn Fn(&Row) -> Cell + 'a> {
         Box::new(move |row: &Row| row.library_default.as_ref().map_or(Value::Missing, value).into())
@@ -104,7 +104,7 @@ pub fn csv_fields<'a>() -> Vec<Field<'a>> {
     ]
 }
 
-/// Lines that say where the library's choice was kept, and why choices are not known.
+/// Notes on rows that retain the library's choice, and reasons why choices are unknown.
 pub fn notes(plan: &Plan) -> String {
     let kept = plan.rows.iter().filter(|row| overlap(row).is_some()).count();
     let kept = (kept > 0).then(|| {

@@ -1,4 +1,4 @@
-//! How much of each link a run used.
+//! Link utilization of a run.
 
 use fabricast_reports::format;
 use fabricast_sim::lower::Resource;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::binds;
 
-/// How much of a link direction was used, as JSON says it.
+/// JSON of the utilization of a link direction.
 #[derive(Serialize)]
 pub struct LinkJson {
     link: String,
@@ -16,11 +16,11 @@ pub struct LinkJson {
     utilization: f64,
 }
 
-/// Links are listed up to this number; of more, those that were used most.
+/// Maximum number of listed links; of more, the most utilized ones are listed.
 const MOST_LINKS: usize = 20_000;
 
 impl LinkJson {
-    /// The links among the capacities that were used, in order of id, and how many were left out.
+    /// Returns the used links in order of id, and the number of omitted ones.
     pub fn list(utilization: &[Utilization], fabric: &Fabric) -> (Vec<Self>, usize) {
         let mut links: Vec<(LinkId, &Utilization)> = utilization
             .iter()
@@ -44,7 +44,7 @@ impl LinkJson {
     }
 }
 
-/// The link that was used most, how many others were used as much, and how much that is.
+/// Describes the most utilized link, its utilization, and how many other links equal it.
 pub fn busiest(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
     let links = || utilization.iter().filter(|used| matches!(used.resource, Resource::Link(_)));
     let most = links().reduce(|a, b| if b.fraction > a.fraction { b } else { a }).filter(|most| most.bytes > 0.0)?;

@@ -1,4 +1,4 @@
-//! `list`: what ships.
+//! `list`: shipped GPU models and presets.
 
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::gpus::{self, GpuModel};
@@ -16,7 +16,7 @@ pub fn run(command: &ListCommand, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// A GPU model, as `list gpus` describes it.
+/// JSON of a GPU model in `list gpus`.
 #[derive(Serialize)]
 struct GpuJson<'a> {
     name: &'a str,

@@ -1,4 +1,4 @@
-//! `--utilization-over-time`: how much of the busiest capacities was used when.
+//! `--utilization-over-time`: utilization of the busiest resources over time.
 
 use fabricast_reports::format::{self, Glyphs};
 use fabricast_reports::spark;
@@ -10,23 +10,23 @@ use serde::Serialize;
 
 use super::binds;
 
-/// A capacity, and the part of it that was used in each slice of time.
+/// Resource with its utilization in each time slice.
 #[derive(Clone, Copy)]
 pub struct Busy<'a> {
     pub used: &'a Utilization,
     pub values: &'a [f64],
 }
 
-/// What is listed together: what the ranks have in common, or what is a rank's own.
+/// Kind of resource. Shared resources and channels are ranked separately.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Links, memories, switches.
+    /// Links, memories and switches.
     Fabric,
-    /// Channels, where the profile limits them.
+    /// Channels whose bandwidth the profile limits.
     Channels,
 }
 
-/// The capacities of a kind that were used most, at most `count` of them; of equals the first.
+/// Returns the `count` most utilized resources of a kind; of equals, the first.
 pub fn busiest<'a>(utilization: &'a [Utilization], load: &'a LoadOverTime, kind: Kind, count: usize) -> Vec<Busy<'a>> {
     let busy = utilization.iter().zip(load.iter()).map(|(used, values)| Busy { used, values });
     let is_channel = |one: &Busy<'_>| matches!(one.used.resource, Resource::Lane(..));
@@ -37,7 +37,7 @@ pub fn busiest<'a>(utilization: &'a [Utilization], load: &'a LoadOverTime, kind:
     busy
 }
 
-/// What JSON says of it.
+/// JSON of the utilization over time.
 #[derive(Serialize)]
 pub struct LoadJson {
     slice_us: f64,
@@ -54,7 +54,7 @@ struct ResourceJson {
     mean: f64,
 }
 
-/// What the flag asks for; nothing without it.
+/// Returns the utilization over time if the flag is given.
 pub fn of(
     flag: Option<u32>,
     utilization: &[Utilization],
@@ -64,7 +64,7 @@ pub fn of(
     Some(LoadJson::new(utilization, load?, flag?, fabric))
 }
 
-/// Marks of a sparkline.
+/// Width of a sparkline, in characters.
 const WIDTH: usize = 50;
 
 impl LoadJson {
@@ -78,7 +78,7 @@ impl LoadJson {
         Self { slice_us: load.slice.us(), resources: resources.collect(), slice: load.slice }
     }
 
-    /// A line for each: its name, a sparkline, its mean and its peak.
+    /// Formats one line per resource: name, sparkline, mean and peak.
     pub fn text(&self, glyphs: Glyphs) -> String {
         let slices = self.resources.first().map_or(0, |one| one.values.len());
         let each = Picos(self.slice.0 * slices.div_ceil(WIDTH.max(1)) as u64);

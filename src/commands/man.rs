@@ -1,5 +1,5 @@
-//! `man`: manual pages, made from the definitions that parse the command line. One page a command, as `git` has them
-//! (`man fabricast-fabric-show`); without dates, so that the same definitions make the same pages.
+//! `man`: manual pages, generated from the definitions that parse the command line. There is one page per command, as
+//! in git (`man fabricast-fabric-show`). Pages have no date, so their text is deterministic.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;
 
-/// Writes all pages into a folder, or the first to standard output.
+/// Writes all pages to a folder, or the main page to standard output.
 pub fn run(output: &Output) -> Result<(), Failure> {
     let pages = pages().map_err(|error| Failure::Failed(format!("cannot write manual pages: {error}")))?;
     match (&output.file, pages.first()) {
@@ -19,7 +19,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Every command's page under the name of its file, that of `fabricast` itself first.
+/// Returns the page of every command with its file name; the page of `fabricast` comes first.
 fn pages() -> std::io::Result<Vec<(String, String)>> {
     let mut all = told_commands().disable_help_subcommand(true);
     all.build();
@@ -42,7 +42,7 @@ mod tests {
     use crate::args::every_command;
 
     #[test]
-    fn every_command_has_a_page_with_every_flag_and_what_is_below_it() {
+    fn every_command_has_a_page_with_its_flags_and_subcommands() {
         let pages = pages().unwrap();
         let commands = every_command();
         assert_eq!(pages.len(), commands.len());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_page_is_the_command_itself_and_pages_are_always_the_same() {
+    fn main_page_comes_first_and_pages_are_deterministic() {
         let made = pages().unwrap();
         assert_eq!(made.first().map(|(name, _)| name.as_str()), Some("fabricast.1"));
         assert_eq!(made, pages().unwrap());

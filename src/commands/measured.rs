@@ -1,4 +1,4 @@
-//! What is said of measured data as it is read: rows left out, figures that contradict each other.
+//! Selection of measured data for plans, and warnings about rejected or contradictory rows.
 
 use std::path::PathBuf;
 
@@ -18,10 +18,10 @@ use super::counted;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Most warnings of one kind; the rest are counted.
+/// Maximum number of warnings of one kind; further ones are counted.
 const MOST_WARNINGS: usize = 20;
 
-/// What cannot be used or believed, on standard error.
+/// Warns of rejected and contradictory rows on standard error.
 pub fn warn(loaded: &Loaded, output: &Output) {
     let rejected = loaded.measurements.iter().flat_map(|one| {
         one.rejected
@@ -42,21 +42,21 @@ pub fn warn(loaded: &Loaded, output: &Output) {
     }
 }
 
-/// What a plan's picks may be compared by.
+/// Criteria by which measurements are selected for a plan.
 pub struct Wanted<'a> {
-    /// Ranks and hosts.
+    /// Numbers of ranks and hosts.
     pub place: (u32, u32),
-    /// How calls are launched.
+    /// Launch mode of calls.
     pub mode: LaunchMode,
-    /// Of which GPUs.
+    /// Fabric whose GPU generation must match.
     pub fabric: &'a Fabric,
-    /// Whose choices are shown.
+    /// Library whose default choices are shown.
     pub library: Option<Library>,
-    /// Whether picks are for that library alone.
+    /// Restriction of the picks, possibly to that library.
     pub restriction: &'a Restriction,
 }
 
-/// Rows that were left out, and why.
+/// Rejected rows by reason.
 #[derive(Default)]
 struct LeftOut {
     launches: u64,
@@ -65,8 +65,8 @@ struct LeftOut {
     unknown: u64,
 }
 
-/// The times of manifests that a plan's picks may be compared by: of as many ranks and hosts, launched alike, on GPUs of the same
-/// generation, by a library of the same minor release; those of which it is not known what ran are left out.
+/// Selects the measured times that apply to a plan: equal numbers of ranks and hosts, equal launch mode, GPUs of the
+/// same generation, and the library's minor release. Rows whose strategy is unknown are left out.
 pub fn for_plan(manifests: &[PathBuf], wanted: &Wanted<'_>, output: &Output) -> Result<Measurements, Failure> {
     let mut found = Measurements::default();
     let mut left_out = LeftOut::default();
@@ -120,7 +120,7 @@ pub fn for_plan(manifests: &[PathBuf], wanted: &Wanted<'_>, output: &Output) -> 
     Ok(found)
 }
 
-/// Compute capability × 10 of a fabric's first GPU: what a generation is known by.
+/// Compute capability × 10 of a fabric's first GPU, which identifies the generation.
 fn capability(fabric: &Fabric) -> Option<u32> {
     fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
         Figures::Gpu(figures) => figures.compute_capability,
@@ -139,8 +139,9 @@ impl LeftOut {
 }
 
 impl Wanted<'_> {
-    /// Whether a measurement is of the library asked for, of its minor release at least. Where it names none it is of NCCL, of the profile
-    /// nearest to its fabric. What other software measured of its own kernels says nothing of a library, and competes with it.
+    /// Returns true if a measurement was made with the requested library and minor release. A measurement that names no
+    /// library counts as the NCCL release of the profile nearest to its fabric. Kernels of other software count as
+    /// candidates if picks are not restricted to the library.
     fn is_by_its_library(&self, measurement: &Measurement) -> Result<bool, Failure> {
         let Some(wanted) = self.library else { return Ok(true) };
         let release = |version: &str| -> Vec<String> { version.split('.').take(2).map(str::to_owned).collect() };

@@ -1,5 +1,5 @@
-//! Buffers of a call against the memory of the GPUs that would hold them: a time is still given, and said to be that of a
-//! larger GPU.
+//! Check of buffer sizes against GPU memory. Calls that do not fit are timed as on a GPU with enough memory, with a
+//! warning.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,21 @@ use serde::Serialize;
 
 use crate::output::Output;
 
-/// A GPU that cannot hold the buffers of its ranks.
+/// A GPU whose memory cannot hold the buffers of its ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exceeded {
-    /// Size of the call, the larger buffer of a rank.
+    /// Size of the call: the larger buffer of a rank, in bytes.
     bytes: Bytes,
-    /// Bytes of the buffers of all ranks of the GPU.
+    /// Size of the buffers of all ranks on the GPU, in bytes.
     needed: Bytes,
-    /// Bytes of its memory.
+    /// Memory of the GPU, in bytes.
     memory: Bytes,
     device: String,
 }
 
 impl Exceeded {
-    /// The GPU with least memory that a call of this size exceeds; `None` where all hold it, or none states its memory.
+    /// Returns the GPU with the least memory among those that a call exceeds. `None` if all hold the buffers or state
+    /// no memory.
     fn of(size: Bytes, buffers: Bytes, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let mut ranks: BTreeMap<NodeId, u64> = BTreeMap::new();
         for &device in placement {
@@ -41,14 +42,14 @@ impl Exceeded {
         Some(Self { bytes: size, needed, memory, device: fabric.node(device).id.to_string() })
     }
 
-    /// That of a schedule.
+    /// Check of a schedule.
     pub fn by_schedule(header: &Header, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let call = header.call;
         let size = header.size();
         Self::of(size, buffers(call.collective, size, call.ranks, call.buffers), fabric, placement)
     }
 
-    /// That of the smallest size of a plan that is too large.
+    /// Check of a plan: its smallest size that exceeds a GPU's memory.
     pub fn by_plan(request: &PlanRequest<'_>) -> Option<Self> {
         let ranks = request.placement.len() as u32;
         let calls = request.collectives.iter().flat_map(|&one| request.sizes.iter().map(move |&size| (size, one)));
@@ -62,7 +63,7 @@ impl Exceeded {
         exceeded.min_by_key(|one| one.bytes)
     }
 
-    /// That of the smallest call of a job that is too large.
+    /// Check of a job: its smallest call that exceeds a GPU's memory.
     pub fn by_calls(calls: &[Repeated], fabric: &Fabric) -> Option<Self> {
         let exceeded = calls.iter().filter_map(|call| {
             let ranks = call.devices.len() as u32;
@@ -72,7 +73,7 @@ impl Exceeded {
         exceeded.min_by_key(|one| one.bytes)
     }
 
-    /// That of the smallest measured row that is too large: no such call can have been measured.
+    /// Check of measurements: the smallest row that exceeds a GPU's memory and so cannot have been measured.
     pub fn by_measurements(measurements: &[Measurement]) -> Option<Self> {
         let exceeded = measurements.iter().filter_map(|one| {
             let of_row = |bytes| {
@@ -84,7 +85,7 @@ impl Exceeded {
         exceeded.min_by_key(|one| one.bytes)
     }
 
-    /// Says it on standard error.
+    /// Warns on standard error.
     pub fn warn(&self, output: &Output) {
         let Self { bytes, needed, memory, device } = self;
         output.warn(&format!(
@@ -93,7 +94,7 @@ impl Exceeded {
     }
 }
 
-/// Bytes that input and output of a rank take, of which the larger has `size`.
+/// Total size of a rank's input and output buffers, of which the larger has `size`.
 fn buffers(collective: Collective, size: Bytes, ranks: u32, place: BufferUse) -> Bytes {
     use Collective as C;
     let other = match (place, collective) {

@@ -1,4 +1,4 @@
-//! One file a subcommand: gathers the inputs, calls the crates, shapes the output.
+//! Subcommands, one file each: read the inputs, call the library crates, format the output.
 
 mod asked;
 mod binds;
@@ -44,27 +44,27 @@ use fabricast_topologies::{Fabric, NodeId};
 use crate::args::CallArgs;
 use crate::failure::Failure;
 
-/// A table as CSV.
+/// Formats a table as CSV.
 fn csv(table: &Table) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     table.csv(&mut bytes).map_err(|error| Failure::Failed(format!("cannot write CSV: {error}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `1 rank`, `8 ranks`, `1,024 links`.
+/// Formats a count with its noun: `1 rank`, `8 ranks`, `1,024 links`.
 fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// The name of a profile, and that RCCL is not modelled where the GPUs are of another maker than NCCL's. Profiles of MPI
-/// libraries are valid on any GPU.
+/// Name of a profile. A note is added if the GPUs need RCCL, which is not modelled. Profiles of MPI libraries are valid
+/// on any GPU.
 fn profile_and_library(profile: &Profile, fabric: &Fabric) -> String {
     let is_modelled = profile.messages.is_some() || Library::NEWEST_NCCL.runs_on(fabric, fabric.gpus());
     let note = if is_modelled { "" } else { " · RCCL is not modelled: schedules of our own at these costs" };
     format!("{}{note}", profile.name)
 }
 
-/// The root must be a rank.
+/// Checks that the root is a rank.
 fn check_root(call: &CallArgs, ranks: &[NodeId]) -> Result<(), Failure> {
     if (call.root as usize) < ranks.len() {
         return Ok(());

@@ -1,40 +1,40 @@
-//! The operations of a recorded run by name: who does what with whom.
+//! Operations of a recorded run: rank, channel, kind, end points and chunks.
 
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::schedule::{Channel, Generate, OpKind, Program, Rank};
 use rustc_hash::FxHashMap;
 
-/// What some ranks do.
+/// Programs of selected ranks of a run.
 pub struct Operations<'a> {
     timeline: &'a Timeline,
     programs: FxHashMap<Rank, Program>,
 }
 
-/// One operation.
+/// An operation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who executes it.
+    /// Executing rank.
     pub rank: Rank,
     pub channel: Channel,
     pub kind: OpKind,
-    /// Where the data lies; the executing rank where nothing moves between ranks.
+    /// Rank of the source data; the executing rank for local operations.
     pub from: Rank,
-    /// Where it goes.
+    /// Rank of the destination.
     pub to: Rank,
-    /// The first chunk written.
+    /// First chunk written.
     pub chunk: u32,
     /// Number of chunks.
     pub chunks: u32,
 }
 
 impl<'a> Operations<'a> {
-    /// Those of no rank.
+    /// Creates an empty collection.
     pub fn new(timeline: &'a Timeline) -> Self {
         Self { timeline, programs: FxHashMap::default() }
     }
 
-    /// Those of one rank more; returns what it does.
+    /// Adds the program of a rank and returns it.
     pub fn add(&mut self, generator: &dyn Generate, rank: Rank) -> &Program {
         self.programs.entry(rank).or_insert_with(|| {
             let mut program = Program::default();
@@ -43,12 +43,12 @@ impl<'a> Operations<'a> {
         })
     }
 
-    /// Whether a rank is among them.
+    /// Returns true if the rank's program was added.
     pub fn has(&self, rank: Rank) -> bool {
         self.programs.contains_key(&rank)
     }
 
-    /// The operation that a span tells of; `None` where it belongs to none of the ranks.
+    /// Returns the operation of a span; `None` if the span's rank was not added.
     pub fn get(&self, span: &Span) -> Option<Operation> {
         let rank = self.timeline.rank_of(span.run);
         let first = *self.timeline.rank_starts.get(rank.0 as usize)?;
@@ -56,7 +56,7 @@ impl<'a> Operations<'a> {
         let (kind, peer) = (run.kind, Rank(run.peer.at(span.index)));
         let (from, to) = match kind {
             OpKind::Copy | OpKind::Reduce | OpKind::Wait => (rank, rank),
-            // A team's number is no rank.
+            // The peer of a multicast is a team, not a rank.
             _ if kind.is_multicast() => (rank, rank),
             _ if kind.reads_peer() => (peer, rank),
             _ => (rank, peer),
@@ -67,7 +67,7 @@ impl<'a> Operations<'a> {
 }
 
 impl Operation {
-    /// The chunks: `3`, `8–11`; nothing where none is moved.
+    /// Formats the chunk range: `3` or `8–11`; empty if no chunk moves.
     pub fn chunks(&self) -> String {
         match self.chunks {
             0 => String::new(),

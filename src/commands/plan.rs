@@ -1,4 +1,4 @@
-//! `plan`: which strategy for which size, how sure, and how far from the bound.
+//! `plan`: the fastest strategy per size, its prediction interval, and its distance from the lower bound.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     let own = chooser.as_ref().map(Chooser::offer);
     let restricting = setup::restricting_library(&args.library, &profile);
-    // The cells of its tables on this fabric.
+    // The chooser's offer for the same library includes its tables for this fabric.
     let restricting = restricting.map(|offer| own.filter(|own| own.library == offer.library).unwrap_or(offer));
     let restriction = Restriction { library: restricting, ..setup::restriction(&flags) };
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
@@ -104,10 +104,10 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Lines about schedules that are too large.
+/// Maximum number of lines about schedules that are too large.
 const MOST_LEFT_OUT: usize = 6;
 
-/// Channel counts that competed, and what did not compete though it runs.
+/// Describes the channel counts that were tried, and the strategies that were excluded although they can run.
 fn searched(space: &SearchSpace) -> String {
     let mut lines = String::new();
     let counts: Vec<String> = space.channels.iter().map(u16::to_string).collect();
@@ -135,7 +135,7 @@ fn searched(space: &SearchSpace) -> String {
     lines
 }
 
-/// `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`
+/// Heading of a plan: `all_reduce on hgx-h200 · 8 ranks · profile nccl-2.28-h200`.
 fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
     let place = if hosts > 1 { format!("{hosts} hosts, ") } else { String::new() };
     let what = match request.collectives {
@@ -150,7 +150,7 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
     format!("{what}{} · {place}{ranks} · profile {}{unknown}", plan.fabric, plan.profile)
 }
 
-/// Returns true where the GPUs' library is one of which nothing is modelled: AMD's, unless another is requested.
+/// Returns true if the GPUs' library is not modelled (AMD GPUs with RCCL) and no other library is requested.
 fn unmodelled(request: &PlanRequest<'_>) -> bool {
     let is_other = request.library.is_some_and(|chooser| matches!(chooser.library(), Library::OpenMpi(_)));
     !is_other && !Library::NEWEST_NCCL.runs_on(request.fabric, request.placement)
@@ -169,12 +169,12 @@ fn filled<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Ta
     table
 }
 
-/// How much slower than the pick the runner-up is, as a share.
+/// Slowdown of the runner-up relative to the pick, as a share.
 fn slower(row: &Row) -> Option<f64> {
     row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
 }
 
-/// A table for each collective; where the terminal is narrow, what matters least goes first: from the right.
+/// Tables of all collectives. Narrow terminals hide columns from the right.
 fn text(plan: &Plan, fabric: &Fabric, heading: &str, look: &Look) -> String {
     let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
     let tables: Vec<Table> = groups
@@ -227,7 +227,7 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
     fields
 }
 
-/// One table with the keys of the JSON.
+/// One table for all collectives, with the JSON keys as column names.
 fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     let word = |key: &str| Column::new(key, key, Unit::Text);
     let figure = |key: &str| Column::new(key, key, Unit::Number);
@@ -256,7 +256,7 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     filled(fields, plan.rows.iter())
 }
 
-/// The chart of a plan: one collective, a line per algorithm and protocol.
+/// Chart of a plan: one collective, a line per algorithm and protocol.
 struct Chart<'a> {
     path: &'a Path,
     format: chart::Format,
@@ -264,7 +264,7 @@ struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Refuses what cannot be drawn or written, before the work.
+    /// Checks that the chart can be drawn and written, before the plan is computed.
     fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
         let format = chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
         let &[collective] = collectives else {

@@ -17,7 +17,7 @@ use crate::output::{self, Format, Output};
 struct Diff<'a> {
     before: Side<'a>,
     after: Side<'a>,
-    /// Rows that both have and that are alike.
+    /// Number of rows that are equal in both plans.
     alike: usize,
     rows: Vec<RowDiff>,
 }
@@ -32,14 +32,14 @@ struct Side<'a> {
     nodes: u32,
 }
 
-/// A row that is not alike; null where one plan has none.
+/// Row that differs; `before` or `after` is null if that plan has no such row.
 #[derive(Serialize)]
 struct RowDiff {
     collective: Collective,
     bytes: Bytes,
     before: Option<PickJson>,
     after: Option<PickJson>,
-    /// Time after over time before, less one.
+    /// Relative change of the time: after / before - 1.
     change: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ struct PickJson {
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
-    /// Null where a plan has a range and no row.
+    /// Null if the plan has a range but no row.
     time_us: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl PickJson {
         Self { algorithm, protocol, channels: pick.channels, time_us: Some(pick.counted_us()) }
     }
 
-    /// What a plan has of a size: a row, or the range that it is in where its collective has none.
+    /// Returns a plan's pick for a size: its row, or the enclosing range if the collective has no rows.
     fn at(plan: &SavedPlan, rows: &Rows<'_>, at @ (collective, bytes): (Collective, Bytes)) -> Option<Self> {
         if plan.has_rows(collective) {
             return rows.get(&at).map(|row| Self::of(&row.pick));
@@ -114,8 +114,8 @@ fn named(side: &Side<'_>) -> String {
 
 type Rows<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
 
-/// How many rows are alike, and the others. Plans are compared at the sizes of their rows; of a collective of which neither has rows,
-/// where ranges begin.
+/// Returns the number of equal rows, and the differing rows. Plans are compared at the sizes of their rows. A
+/// collective without rows in either plan is compared where ranges begin.
 fn differing(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
     let rows = |plan| -> Rows<'_> {
         let plan: &SavedPlan = plan;

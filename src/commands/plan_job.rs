@@ -1,5 +1,5 @@
-//! `plan --job`: what a job calls, how often, and what is picked for it. A job of TOML is divided first, as studies divide it; others
-//! were written down.
+//! `plan --job`: the calls of a job, their counts and the picks for them. The parallelism of a TOML job is chosen
+//! first, as in studies. Traces, logs and tables list their calls.
 
 use std::path::Path;
 
@@ -92,7 +92,7 @@ struct Answer<'a> {
     rows: &'a [Weighted],
 }
 
-/// What `plan --job --format json` prints.
+/// JSON of `plan --job`.
 #[derive(Serialize)]
 struct PlanJobJson<'a> {
     fabric: &'a str,
@@ -100,9 +100,9 @@ struct PlanJobJson<'a> {
     job: &'a str,
     ranks: u32,
     rows: Vec<RowJson>,
-    /// Of all rows, each as often as a group calls it.
+    /// Time of all rows, each weighted by the number of calls per group, in µs.
     total_us: f64,
-    /// The same by the library's own choices; absent where one of them is not known.
+    /// Same total with the library's default choices; absent if one of them is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_total_us: Option<f64>,
 }
@@ -111,7 +111,7 @@ struct PlanJobJson<'a> {
 struct RowJson {
     collective: &'static str,
     bytes: Bytes,
-    /// Of a group.
+    /// Number of ranks in a group.
     ranks: usize,
     groups: usize,
     calls: u64,
@@ -164,7 +164,7 @@ impl RowJson {
     }
 }
 
-/// What a group's calls take, in µs.
+/// Total time of a group's calls, in µs.
 fn total(one: &Weighted, time: Picos) -> f64 {
     one.repeated.each * time.us()
 }

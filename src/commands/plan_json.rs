@@ -1,4 +1,4 @@
-//! The JSON of a plan: what it says, and what tables are made of.
+//! JSON of a plan, from which `table` also makes tuning tables.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::memory::Exceeded;
 use super::{binds, library_default};
 use crate::args::PlanArgs;
 
-/// What a plan was made of.
+/// Inputs of a plan that its JSON records.
 pub struct Made<'a> {
-    /// What was planned.
+    /// Request that was planned.
     pub request: &'a PlanRequest<'a>,
-    /// Hosts with ranks.
+    /// Number of hosts with ranks.
     pub hosts: u32,
-    /// Which fabric was asked for, where a name and numbers say it.
+    /// Requested fabric, if a name and numbers describe it completely.
     pub asked: Option<Asked<'a>>,
-    /// What the library can run on the fabric.
+    /// Strategies that the library can run on the fabric.
     pub offer: Option<Offer>,
-    /// The smallest size that a GPU's memory does not hold.
+    /// Smallest size that exceeds a GPU's memory.
     pub exceeded: Option<Exceeded>,
-    /// What competed.
+    /// Candidates that were considered.
     pub space: &'a SearchSpace,
 }
 
-/// Which fabric was asked for.
+/// Requested fabric.
 #[derive(Serialize)]
 pub struct Asked<'a> {
     fabric: &'a str,
@@ -39,7 +39,7 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Of flags; `None` where more than a name and numbers make the fabric.
+    /// Creates the description from the flags; `None` if a name and numbers do not describe the fabric completely.
     pub fn of(args: &'a PlanArgs) -> Option<Self> {
         let (fabric, what_if) = (&args.fabric, &args.what_if);
         let plain = fabric.size.network.is_none()
@@ -61,30 +61,30 @@ pub struct PlanJson<'a> {
     ranks: u32,
     nodes: u32,
     library: Option<String>,
-    /// Nodes as NCCL counts them.
+    /// Number of nodes as NCCL counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
     asked: Option<&'a Asked<'a>>,
-    /// Absent: the first rank.
+    /// Absent: rank 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<u32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
-    /// Present where a GPU's memory does not hold the buffers of all sizes: the smallest of those.
+    /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a Exceeded>,
     rows: Vec<RowJson>,
-    /// Sizes between those asked for, around those at which picks change.
+    /// Rows at intermediate sizes, around those where the pick changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     between: Vec<RowJson>,
     ranges: Vec<RangeJson>,
-    /// What the library does by itself below the first size and above the last.
+    /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beyond: Vec<RangeJson>,
     searched: SearchedJson,
 }
 
-/// What competes for the rows, and what does not.
+/// Candidates that were considered, and those that were not.
 #[derive(Serialize)]
 struct SearchedJson {
     channels: Vec<u16>,
@@ -102,13 +102,13 @@ struct TriedJson {
 #[derive(Serialize)]
 struct NotTriedJson {
     collective: Option<Collective>,
-    /// Absent: of any size.
+    /// Absent: any size.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<Bytes>,
     algorithm: Option<&'static str>,
-    /// Null: over any.
+    /// Null: any protocol.
     protocols: Option<Vec<&'static str>>,
-    /// Null: on any number.
+    /// Null: any number of channels.
     channels: Option<u16>,
     reason: String,
 }
@@ -125,14 +125,14 @@ struct RowJson {
     binds: String,
     runner_up: Option<PricedJson>,
     library_default: Option<library_default::Json>,
-    /// By how much the interval of the library's choice, which is the pick therefore, overlaps with that of the fastest;
-    /// null where the pick is the fastest.
+    /// Overlap of the prediction intervals of the library's choice and the fastest strategy, if it made the library's
+    /// choice the pick; otherwise null.
     kept_for_overlap: Option<f64>,
-    /// The fastest of all that compete (`searched`); another than the pick where fewer channels, the library's choice or that of
-    /// neighbouring sizes are preferred.
+    /// Fastest of all candidates (`searched`). It differs from the pick if fewer channels, the library's choice or the
+    /// pick of neighbouring sizes is preferred.
     fastest: PricedJson,
-    /// In a plan that chooses from more than the library runs, where it is not the pick: what stands in the library's table, the best
-    /// that it runs where that is clearly faster than its own choice.
+    /// Entry of the library's table, if it differs from the pick: the fastest strategy that the library runs, if
+    /// clearly faster than its own choice. Present only if the candidates are not restricted to the library.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_of_library: Option<PricedJson>,
 }
@@ -142,10 +142,10 @@ struct PricedJson {
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
-    /// Absent: the profile's own.
+    /// Absent: the profile's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk: Option<u64>,
-    /// Absent: the protocol's own.
+    /// Absent: the protocol's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u16>,
     time_us: f64,
@@ -275,7 +275,7 @@ impl RowJson {
     }
 }
 
-/// What stands in the library's own table for each row, where the plan chooses from more than the library runs.
+/// Returns the entry of the library's table for each row, if the candidates are not restricted to the library.
 fn of_library(rows: &[Row], made: &Made<'_>) -> BTreeMap<(Collective, Bytes), Option<Priced>> {
     let (Some(offer), None) = (made.offer, made.request.restriction.library) else { return BTreeMap::new() };
     let places = rows.iter().map(|row| (row.collective, row.bytes));

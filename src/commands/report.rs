@@ -1,4 +1,4 @@
-//! `report`: what other commands wrote, as one page to read and to pass on.
+//! `report`: combines the output of other commands into one HTML page.
 
 use fabricast_planner::study::answer::Answer;
 use fabricast_reports::page::{
@@ -30,7 +30,7 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     }
     let mut asked = Vec::with_capacity(studies.len());
     for (name, path) in studies {
-        // What is in a study is of no account where there are no results.
+        // A study file is used only together with its results.
         if answers(&inputs).next().is_none() {
             return Err(refused(InputError::Study { name }));
         }
@@ -40,7 +40,7 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         }
         asked.push(study);
     }
-    // What the study is needed for, in the order of the answers.
+    // Additional data from each answer's study file, in the order of the answers.
     let of_first: Vec<Option<OfFirst>> = answers(&inputs)
         .map(|answer| {
             let asked = asked.iter().find(|asked| asked.is_answered_by(answer))?;
@@ -73,7 +73,7 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     output.write_all(&page, &[], staged, |files| files::commit_whole(files, folder, is_chart, output.replace, foreign))
 }
 
-/// Whether a file is called as one of the charts.
+/// Returns true if a file name is one that `report` gives to charts.
 fn is_chart(name: &str) -> bool {
     let Some((stem, "svg" | "png")) = name.rsplit_once('.') else { return false };
     let mut parts = stem.split('-');
@@ -86,14 +86,14 @@ fn is_chart(name: &str) -> bool {
     rest.len() == numbers && rest.iter().all(|part| part.parse::<u32>().is_ok())
 }
 
-/// What studies found.
+/// Answers of studies among the inputs.
 fn answers(inputs: &[(String, Input)]) -> impl Iterator<Item = &Answer> {
     inputs.iter().filter_map(|(_, input)| if let Input::Study(answer) = input { Some(&**answer) } else { None })
 }
 
-/// The charts of studies with the names of their files: `cost-2.svg` is of the second job, `course-2-1.svg` of its step on the best
-/// candidate; where the study is known beside its results, `busbw-2-1.svg` of the kind of call that takes the most of that step, and
-/// `schedule-2.svg` of what ranks do in such a call.
+/// Renders the charts of studies, with their file names. `cost-2.svg` belongs to the second job, `course-2-1.svg` to
+/// its step on the best candidate. If the study file is given: `busbw-2-1.svg` shows the kind of call with the largest
+/// share of that step, `schedule-2.svg` the operations of the ranks in such a call.
 fn charts<'a>(
     answers: impl Iterator<Item = (&'a Answer, &'a Option<OfFirst>)>,
 ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
@@ -124,7 +124,7 @@ fn charts<'a>(
                     let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
                     files.push((format!("{name}.{extension}"), bytes));
                 }
-                // (Of many ranks none is drawn, on the page neither.)
+                // Schedules of many ranks are not drawn, neither here nor on the page.
                 let shown = beside.and_then(|beside| beside.shown.as_ref());
                 if let Some(Ok(bytes)) = shown.map(|shown| steps::render(&shown.schedule, format)) {
                     files.push((format!("schedule-{number}.{extension}"), bytes));

@@ -1,4 +1,4 @@
-//! `schedule`: schedules as files.
+//! `schedule`: generate, verify, convert and show schedule files.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Reads a schedule file, in whichever format it is.
+/// Reads a schedule file of any supported format.
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
     let text = fabricast_topologies::read::text_of_file(path, Limit::SCHEDULE)?;
@@ -82,7 +82,7 @@ struct Proof {
     operations: u64,
 }
 
-/// The first fault: by itself and with its fields beside `ok`, for readers of either shape.
+/// JSON of the first fault, as an object and, for other readers, with its fields next to `ok`.
 #[derive(Serialize)]
 struct Refutation<'a> {
     #[serde(flatten)]
@@ -114,7 +114,7 @@ fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Resul
     }
 }
 
-/// What a picture is written as; refused before any work where it cannot be.
+/// Returns the image format of a picture file. Checks it and the file before any work.
 fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
     output.check_beside(path)?;
     chart::Format::of_path(path).map_err(|error| Failure::input(error.to_string()))
@@ -138,7 +138,7 @@ fn show(
     output.write_with(&text, picture.as_ref().map(|(path, bytes)| (*path, bytes.as_slice())))
 }
 
-/// What each rank does, step by step.
+/// Table of the operations of all ranks, in order of steps.
 fn table(schedule: &Schedule, limit: usize) -> Result<Table, Failure> {
     let steps = schedule.steps().map_err(|op| {
         let message = format!("operation {} waits for itself, so it has no step", op.0);

@@ -1,4 +1,4 @@
-//! `simulate`: one run of one strategy, or of a schedule file.
+//! `simulate`: simulates one call with one strategy, a schedule file, flows or a job.
 
 use std::sync::atomic::Ordering;
 
@@ -104,7 +104,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Runs `work` with a bar on a terminal.
+/// Runs `work` with a progress bar on a terminal.
 pub fn watched<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
     let progress = Progress::default();
     let position =
@@ -113,7 +113,7 @@ pub fn watched<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch
     watch::with_progress(output, "simulating", position, || work(watching))
 }
 
-/// The GPU that starts last, if one does.
+/// The GPU that starts last, if any is delayed.
 fn late(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
     let (delay, device) = delays.iter().zip(placement).rev().max_by_key(|(delay, _)| **delay)?;
     (*delay > Picos::ZERO).then_some(*device)
@@ -125,7 +125,7 @@ fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
     })
 }
 
-/// What `simulate --format json` prints.
+/// JSON of `simulate`.
 #[derive(Serialize)]
 struct Answer {
     schedule: String,
@@ -134,14 +134,14 @@ struct Answer {
     collective: &'static str,
     bytes: Bytes,
     ranks: u32,
-    /// Present where a GPU's memory does not hold the buffers.
+    /// Buffers that exceed a GPU's memory; absent if all fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<Exceeded>,
-    /// Of a schedule file: whether it was proved before it ran.
+    /// True if the schedule was verified before the run; absent without a schedule file.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
     time_us: f64,
-    /// Four of five measurements lie between.
+    /// Bounds of the 80 % prediction interval.
     low_us: f64,
     high_us: f64,
     algbw_gbps: f64,
@@ -175,12 +175,12 @@ struct Answer {
     costs: Vec<Part>,
 }
 
-/// What a table of a run holds.
+/// Contents of the result table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Figures {
-    /// What came out, for a text that says above what was run.
+    /// Results only; the heading above the table names the call.
     Alone,
-    /// What was run, too.
+    /// Call, strategy and results.
     WithLabels,
 }
 
@@ -194,7 +194,7 @@ struct CostsJson {
 
 impl Answer {
     fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
-        // Only JSON lists links; naming half a million of them takes a while.
+        // Only JSON lists links; naming half a million of them is slow.
         let (links, links_omitted) = match format {
             Format::Json => LinkJson::list(&timeline.utilization, fabric),
             Format::Text | Format::Csv => Default::default(),
@@ -202,7 +202,7 @@ impl Answer {
         let call = header.call;
         let costs = timeline.costs;
         let (low, high) = timeline.band.around(timeline.time);
-        // Whatever software saves, nothing beats the bound.
+        // The interval does not extend below the lower bound, which holds for any software.
         let band = (low.max(bound.time).min(timeline.time), high);
         let part = |name: &str, time| Part { name: name.to_owned(), time };
         Self {
@@ -251,7 +251,7 @@ impl Answer {
         }
     }
 
-    /// What was run, then what came out.
+    /// Table with one row: the call if requested, and its results.
     fn table(&self, figures: Figures) -> Table {
         let labels = [
             (Column::new("collective", "collective", Unit::Text), Value::text(self.collective)),

@@ -1,4 +1,4 @@
-//! One strategy from flags, with the defaults of a single run.
+//! Resolves the flags of a single run to one strategy.
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Algorithm, Shape};
@@ -15,36 +15,36 @@ use crate::args::{CallArgs, CollectiveChoice, LibraryArgs, LibraryChoice, Strate
 use crate::failure::Failure;
 use crate::setup;
 
-/// The size of a single run where none is given.
+/// Default message size of a single run.
 const DEFAULT_BYTES: Bytes = Bytes(1 << 20);
 
-/// Where a single strategy runs.
+/// Setting of a single strategy.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    /// The fabric.
+    /// Fabric of the call.
     pub fabric: &'a Fabric,
-    /// Its routes.
+    /// Routes of the fabric.
     pub router: &'a Router<'a>,
-    /// The device of each rank.
+    /// Device of each rank.
     pub placement: &'a [NodeId],
-    /// What software costs.
+    /// Cost profile.
     pub profile: &'a Profile,
-    /// How calls are launched.
+    /// Launch mode of calls.
     pub mode: LaunchMode,
 }
 
-/// What is done with a schedule.
+/// Purpose of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Its chunks and operations are named: it is shown, written, proved or run.
+    /// Shown, written, verified or executed: chunks and operations must be named.
     Named,
-    /// It is timed only, and shorter where the places of ranks on rings do not follow each other evenly ([`algorithm::timed`]).
+    /// Only timed: [`algorithm::timed`] may generate shorter programs.
     Timed,
 }
 
-/// The generator that the flags name: one collective, one algorithm, one protocol. What they leave open is what the plan
-/// would pick; with the profile `ideal`, where everything costs the same, the plainest: one channel. Where they leave all of
-/// it to a library that they name, what that would choose.
+/// Returns the generator for the flags: one collective, one algorithm, one protocol. If the flags name a library and no
+/// part of a strategy, it is the library's default choice. Otherwise the plan's pick fills what the flags leave open.
+/// With the profile `ideal`, where all strategies cost the same, the default is the simplest one with one channel.
 pub fn single(
     call: &CallArgs,
     strategy: &StrategyArgs,
@@ -109,7 +109,7 @@ pub fn single(
     generator.map_err(|why| Failure::input(why.to_string()))
 }
 
-/// What a library that is named would choose by itself, where nothing else is.
+/// Default choice of the named library, if the flags name no part of a strategy.
 fn librarys_own(
     call: &Call,
     flags: &CallArgs,
@@ -129,7 +129,7 @@ fn librarys_own(
     }
 }
 
-/// What the plan picks within the flags; `None` for `ideal`, and where the flags name everything or leave nothing.
+/// The plan's pick within the flags. `None` for `ideal`, and if the flags leave nothing open or list several values.
 fn picked(
     call: &Call,
     matrix: Option<&Matrix>,
@@ -160,13 +160,13 @@ fn picked(
     };
     match plan(&request, Watcher::default()) {
         Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
-        // The flags name what does not exist: said below, with what does.
+        // The caller reports the invalid combination, with the possible ones.
         Err(PlanError::NothingToChoose { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The one value of a flag that may be repeated elsewhere.
+/// Returns the single value of a flag that accepts several in other commands.
 fn one<T: Copy>(flag: &str, value: Option<T>, list: Option<&[T]>, default: T) -> Result<T, Failure> {
     match (value, list.unwrap_or_default()) {
         (Some(value), _) => Ok(value),

@@ -1,4 +1,4 @@
-//! Statistics of errors as JSON, wherever predictions stand beside measurements.
+//! JSON of error statistics of predictions.
 
 use fabricast_validate::compare::{Coverage, Summary};
 use serde::Serialize;
@@ -18,7 +18,7 @@ impl From<Summary> for SummaryJson {
     }
 }
 
-/// How many measured times lie inside the intervals of their predictions.
+/// Coverage: share of measured times inside their prediction intervals.
 #[derive(Serialize)]
 pub struct CoverageJson {
     rows: usize,

@@ -1,4 +1,4 @@
-//! `simulate --trace`: a run as a Chrome trace, a process per rank, a thread per channel, a span per operation.
+//! `simulate --trace`: Chrome trace of a run, with a process per rank, a thread per channel and a span per operation.
 
 use fabricast_reports::trace::{self, Argument, Counter, TraceSpan};
 use fabricast_sim::Timeline;
@@ -15,16 +15,16 @@ use super::operations::Operations;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Ranks are added until they have so many spans, which are read a few times and joined.
+/// Maximum number of spans before merging. Ranks are added until it is reached.
 const MOST_SPANS: u64 = 2_500_000;
 
-/// A channel costs at least as much as so many spans: its names, and what cannot be joined any further.
+/// Minimum size of a channel in spans, which accounts for its names and for spans that cannot be merged.
 const SPANS_A_CHANNEL: u64 = 64;
 
-/// Graphs of this many capacities lie above the ranks.
+/// Number of resources whose utilization is drawn above the ranks.
 const GRAPHS: usize = 16;
 
-/// The trace of a recorded run, below [`trace::BUDGET`].
+/// Writes the trace of a recorded run, with less than [`trace::BUDGET`] bytes.
 pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output: &Output) -> Result<Vec<u8>, Failure> {
     let (operations, shown) = shown(generator, timeline);
     let all = generator.header().call.ranks;
@@ -44,8 +44,8 @@ pub fn of(generator: &dyn Generate, timeline: &Timeline, fabric: &Fabric, output
     Ok(bytes)
 }
 
-/// The operations of as many ranks as a trace can hold, and the number of those ranks: of those that the end hangs on, the
-/// last first, and then from rank 0 on.
+/// Returns the operations of as many ranks as a trace can hold, and the number of those ranks. Ranks on the critical
+/// path come first, from its end, then ranks from 0 on.
 fn shown<'a>(generator: &dyn Generate, timeline: &'a Timeline) -> (Operations<'a>, u32) {
     let mut operations = Operations::new(timeline);
     let (mut spans, mut count) = (0, 0);
@@ -64,7 +64,7 @@ fn shown<'a>(generator: &dyn Generate, timeline: &'a Timeline) -> (Operations<'a
     (operations, count)
 }
 
-/// The busiest capacities over time. Channels are among the tracks already.
+/// Utilization graphs of the busiest resources. Channels are excluded, since they are tracks already.
 fn graphs<'a>(timeline: &'a Timeline, load: &'a LoadOverTime, fabric: &Fabric) -> Vec<Counter<'a>> {
     let busiest = load::busiest(&timeline.utilization, load, Kind::Fabric, GRAPHS);
     let name = |used: &Utilization| binds::name(used.resource, fabric).into();

@@ -1,5 +1,5 @@
-//! Schedules that are verified before anything is made of them: they are run, priced or written only once they are proved to compute
-//! their collective, or where `--no-verify` asks for that.
+//! Verification of schedules before use. Schedules are run, timed or written only after the proof that they compute
+//! their collective, unless `--no-verify` is given.
 
 use std::path::Path;
 
@@ -10,23 +10,23 @@ use fabricast_topologies::Bytes;
 use crate::args::VerifyArgs;
 use crate::failure::Failure;
 
-/// The note on a schedule that is used as it is.
+/// Note on a schedule that was not verified.
 pub const NOT_VERIFIED: &str = "not verified (--no-verify)";
 
-/// A schedule of a file, of calls of `bytes` where that is given.
+/// Reads and verifies a schedule file, and scales it to calls of `bytes` if given.
 ///
 /// # Errors
-/// [`Failure`]: it cannot be read, or is wrong.
+/// [`Failure`]: the file cannot be read, or the schedule is wrong.
 pub fn read(path: &Path, bytes: Option<Bytes>, flags: &VerifyArgs) -> Result<Schedule, Failure> {
     let schedule = super::schedule::read(path)?.scaled(bytes);
     check(&schedule, flags)?;
     Ok(schedule)
 }
 
-/// Verifies a schedule, unless that is switched off.
+/// Verifies a schedule, unless `--no-verify` is given.
 ///
 /// # Errors
-/// [`Failure`]: the first operation that breaks; too many operations to verify.
+/// [`Failure`]: the first operation that breaks the proof, or too many operations to verify.
 pub fn check(schedule: &Schedule, flags: &VerifyArgs) -> Result<(), Failure> {
     if flags.no_verify {
         return Ok(());
@@ -35,7 +35,7 @@ pub fn check(schedule: &Schedule, flags: &VerifyArgs) -> Result<(), Failure> {
     verified.map(|_| ()).map_err(|fault| failure(&fault).or_help("--no-verify takes it as it is"))
 }
 
-/// A wrong schedule ends the command with 1; one that is too large to verify is refused.
+/// Failure of a verification: exit code 1 for a wrong schedule, an input error for one that is too large to verify.
 pub fn failure(fault: &Fault) -> Failure {
     match fault.kind {
         FaultKind::TooLarge => Failure::input(fault.to_string()),

@@ -1,7 +1,8 @@
-//! Files that a command writes: checked before the work, written next to their place, moved there when all are complete.
+//! Output files: checked before the work, written to a staging folder, and moved to their destinations when all are
+//! complete.
 //!
-//! Nothing that exists is replaced unless it is still, byte for byte, what the command wrote ([`record`]), or the user said `--force`.
-//! A process that is stopped leaves nothing ([`stage`]).
+//! An existing file is replaced only if it is, byte for byte, what fabricast wrote ([`record`]), or with `--force`. A
+//! process that is stopped leaves no partial files ([`stage`]).
 
 mod record;
 mod stage;
@@ -18,17 +19,17 @@ use record::{Digest, Entry, Origin};
 pub use stage::abandon;
 use stage::stages;
 
-/// Which existing files may be replaced.
+/// Policy for replacing existing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replace {
-    /// Those that are still what the command wrote.
+    /// Only files that are still what fabricast wrote.
     #[default]
     Own,
-    /// All: `--force`.
+    /// All files (`--force`).
     All,
 }
 
-/// Whether a file can be written there, as far as that shows before the work: its folder exists, and it is no folder.
+/// Checks before the work that a file can be written: its folder exists, and it is not a folder itself.
 pub fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::input(format!("cannot write {}: it is a folder; expected a file", path.display())));
@@ -43,7 +44,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Refuses to replace an existing file that is not the command's own.
+/// Returns an error if a file exists and fabricast did not write it.
 pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
     let full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if replace == Replace::All || !full.is_file() {
@@ -60,17 +61,17 @@ pub fn check_replaceable(path: &Path, replace: Replace) -> Result<(), Failure> {
     ))
 }
 
-/// Clears folders of what killed runs left there.
+/// Removes what killed runs left in a folder.
 pub fn sweep(folder: &Path) {
     stage::sweep(folder);
 }
 
-/// Removes what a failed command began.
+/// Removes the staged files of a failed command.
 pub fn discard() {
     stages().clear();
 }
 
-/// A file that is complete and not yet in its place; dropped before [`commit`], it leaves nothing behind.
+/// Complete file that is not yet at its destination. Dropped before [`commit`], it leaves nothing.
 pub struct Staged {
     folder: PathBuf,
     name: OsString,
@@ -78,25 +79,25 @@ pub struct Staged {
 }
 
 enum Waiting {
-    /// The file in the folder's stage, to be moved to its place, and its digest.
+    /// File in the staging folder, with its digest.
     InStage(Digest),
-    /// The bytes, for what cannot be replaced: a device such as `/dev/stdout`.
+    /// Bytes for a destination that cannot be replaced: a device such as `/dev/stdout`.
     Bytes(Vec<u8>),
-    /// Nothing: the file is there already, byte for byte.
+    /// Nothing to do: the file exists with the same bytes.
     Nothing,
 }
 
 impl Staged {
-    /// Writes the bytes next to the path.
+    /// Writes the bytes to the staging folder.
     pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
         Self::of_parts(path, [bytes], replace)
     }
 
-    /// Writes bytes in several parts, one after the other.
+    /// Variant of [`Self::new`] with the bytes in several consecutive parts.
     fn of_parts<const N: usize>(path: &Path, parts: [&[u8]; N], replace: Replace) -> Result<Self, Failure> {
         check(path)?;
         let failed = |error: &std::io::Error| cannot_write(path, error);
-        // A link stays a link: its target is replaced.
+        // A symbolic link is preserved: its target is replaced.
         let full = match std::fs::canonicalize(path) {
             Ok(full) => full,
             Err(_) => {
@@ -108,7 +109,8 @@ impl Staged {
         if full.exists() && !full.is_file() {
             return Ok(Self { folder, name, waiting: Waiting::Bytes(parts.concat()) });
         }
-        // A file that takes another's place is written out by the file system at once, which is most of the time of many files.
+        // Replacing a file makes the file system flush it, which dominates the time of many files. Unchanged files are
+        // skipped.
         if has(&full, &parts) {
             return Ok(Self { folder, name, waiting: Waiting::Nothing });
         }
@@ -135,15 +137,15 @@ impl Staged {
     }
 }
 
-/// Puts files in their places, all of them at once as far as anyone who stops the process can tell.
+/// Moves files to their destinations, atomically for anyone who stops the process.
 pub fn commit(files: &[Staged]) -> Result<(), Failure> {
     commit_instead(files, &[])
 }
 
-/// Puts files in their places, and removes others (canonical paths) that they make stale.
+/// Moves files to their destinations, and removes other files (canonical paths) that are stale.
 fn commit_instead(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
-        // A device may take its time, or all of it: it is written before anything moves.
+        // Devices may block, so they are written before any move.
         if let Waiting::Bytes(bytes) = &file.waiting {
             std::fs::write(file.path(), bytes).map_err(|error| cannot_write(&file.path(), &error))?;
         }
@@ -159,7 +161,7 @@ fn commit_instead(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
     for path in stale {
         folders.entry(folder_of(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
     }
-    // Before the moves: files that are in their places are known, whoever stops the process.
+    // The record precedes the moves, so that moved files are known even if the process is stopped.
     record::add(&entries);
     let mut stages = stages();
     folders.iter().try_for_each(|(folder, stale)| {
@@ -181,7 +183,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::input(format!("cannot write {}: {error}", path.display()))
 }
 
-/// Whether a file has these bytes and no others.
+/// Returns true if a file has exactly these bytes.
 fn has(path: &Path, parts: &[&[u8]]) -> bool {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     if !std::fs::metadata(path).is_ok_and(|old| old.len() == len as u64) {
@@ -194,7 +196,7 @@ fn has(path: &Path, parts: &[&[u8]]) -> bool {
     })
 }
 
-/// The folder that a path is in.
+/// Parent folder of a path.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -202,13 +204,13 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A text that waits to be moved to its place in a folder, which is made if it is missing; ends with one line end.
+/// Stages a text for a folder, which is created if missing. The text ends with one newline.
 pub fn staged_in(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
     make_folder(folder)?;
     Staged::of_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
 }
 
-/// Makes a folder, which goes again if the command writes nothing into it.
+/// Creates a folder, which is removed again if the command writes nothing into it.
 pub fn make_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         return Ok(());
@@ -218,7 +220,7 @@ pub fn make_folder(folder: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::input(format!("cannot make the folder {}: {error}", folder.display())))
 }
 
-/// Writes files next to their places in a folder, which is made if it is missing. Of several that fail the first is reported.
+/// Stages files for a folder, which is created if missing. Returns the first error if several fail.
 pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -233,7 +235,7 @@ pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     staged.into_iter().collect()
 }
 
-/// Writes files into a folder, which is made if it is missing: all of them, or none.
+/// Writes files to a folder, which is created if missing: all of them, or none.
 pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -242,8 +244,8 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     commit(&stage_folder(folder, contents, replace)?)
 }
 
-/// Puts files in their places in a folder of results, which is replaced as a whole: of the files whose names `is_result` tells for
-/// results, those that are not written again are removed. `foreign` refuses those among them that are not the command's own.
+/// Replaces the results in a folder as a whole. Existing files for which `is_result` is true of the name are removed
+/// unless they are written again. `foreign` makes the error for those that fabricast did not write.
 pub fn commit_whole(
     files: &[Staged],
     folder: &Path,
@@ -267,17 +269,17 @@ pub fn commit_whole(
     commit_instead(files, &own.iter().map(|name| full.join(name)).collect::<Vec<_>>())
 }
 
-/// A folder for temporary files, removed when dropped or when the process is stopped.
+/// Folder for temporary files, removed on drop or when the process is stopped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one that only its owner reads.
+    /// Creates a folder that only its owner can read.
     pub fn new(stem: &str) -> Result<Self, Failure> {
         let made = stages().make_scratch(stem);
         made.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }

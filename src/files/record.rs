@@ -1,9 +1,9 @@
-//! Record of the files that the command wrote, so that a later run knows its own files from those of the user.
+//! Record of the files that fabricast wrote, which distinguishes them from the user's files in later runs.
 //!
-//! A line for each file: the digest of its content, and that of its path. It lies in the user's folder for state
-//! (`FABRICAST_STATE`, `XDG_STATE_HOME/fabricast` or `HOME/.local/state/fabricast`), never next to the results: folders of results hold
-//! results alone. By its content a file is known wherever it was moved or copied to; by its path an edited file is known as edited.
-//! Without a record, which may be deleted at any time, files of the command are not known and are not replaced.
+//! Each line contains the digests of a file's content and of its path. The record is in the user's state folder
+//! (`FABRICAST_STATE`, `XDG_STATE_HOME/fabricast` or `HOME/.local/state/fabricast`), never next to the results. The
+//! content digest identifies a file that was moved or copied; the path digest identifies a file that was edited. The
+//! record may be deleted at any time; files that it lacks are treated as the user's and are not replaced.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 use fabricast_planner::study::key::Fingerprint;
 use serde::Deserialize;
 
-/// Size of the record, in bytes, from which its older half is dropped: some 16,000 files.
+/// Size of the record, in bytes, above which its older half is dropped: about 16,000 files.
 const LARGEST: u64 = 1 << 20;
-/// Bytes of a line: two digests of 32 hexadecimal digits, a blank and the line end.
+/// Bytes per line: two digests of 32 hexadecimal digits, a blank and the newline.
 const LINE: usize = 66;
 
-/// FNV-1a of 128 bits: against accidents, not against malice.
+/// 128-bit FNV-1a hash. It detects accidental changes and is not cryptographic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(u128);
 
 impl Digest {
-    /// The digest of bytes in several parts.
+    /// Digest of bytes in several parts.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut print = Fingerprint::new();
         parts.iter().for_each(|part| print.take_bytes(part));
         Self(print.key().0)
     }
 
-    /// The digest of a file's content.
+    /// Digest of a file's content.
     fn of_file(path: &Path) -> std::io::Result<Self> {
         let (mut file, mut print, mut buffer) = (File::open(path)?, Fingerprint::new(), vec![0_u8; 1 << 16]);
         loop {
@@ -40,13 +40,13 @@ impl Digest {
         }
     }
 
-    /// The digest of a path in full.
+    /// Digest of a full path.
     fn of_path(path: &Path) -> Self {
         Self::of_parts(&[path.as_os_str().as_encoded_bytes()])
     }
 }
 
-/// A file that was written.
+/// Entry of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     content: Digest,
@@ -54,24 +54,24 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a file with a canonical path.
+    /// Creates the entry of a file with a canonical path.
     pub fn new(path: &Path, content: Digest) -> Self {
         Self { content, path: Digest::of_path(path) }
     }
 }
 
-/// Origin of an existing file, as far as it is known.
+/// Origin of an existing file, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is, byte for byte, a file that the command wrote, or it is empty.
+    /// Equal, byte for byte, to a file that fabricast wrote, or empty.
     Command,
-    /// The command wrote a file of this path, and it was changed since.
+    /// Written by fabricast at this path, and changed since.
     Changed,
-    /// It is not known as a file of the command.
+    /// Not known as a file of fabricast.
     Unknown,
 }
 
-/// Tells where an existing file with a canonical path comes from. A file that cannot be read is of unknown origin.
+/// Returns the origin of an existing file with a canonical path. Unreadable files have unknown origin.
 pub fn origin(path: &Path) -> Origin {
     origin_by(path, &read())
 }
@@ -88,18 +88,18 @@ fn origin_by(path: &Path, record: &[Entry]) -> Origin {
     if record.iter().any(|entry| entry.path == own) {
         return Origin::Changed;
     }
-    // Results of another machine say what they are.
+    // Results of other machines are recognized by their format.
     if is_result(path) { Origin::Command } else { Origin::Unknown }
 }
 
-/// Adds files to the record. Failing to do so is no error: these files are not known later on.
+/// Adds files to the record. Errors are ignored; the files are then unknown in later runs.
 pub fn add(entries: &[Entry]) {
     if let Some(path) = place() {
         let _ = append(&path, entries);
     }
 }
 
-/// Where the record lies, if the user has a place for it.
+/// Path of the record, if a state folder is defined.
 fn place() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     set("FABRICAST_STATE")
@@ -112,7 +112,7 @@ fn read() -> Vec<Entry> {
     place().and_then(|path| std::fs::read(path).ok()).map(|bytes| parse(&bytes)).unwrap_or_default()
 }
 
-/// The entries of a record; what is no line of one is passed over.
+/// Parses the entries of a record; invalid lines are skipped.
 fn parse(bytes: &[u8]) -> Vec<Entry> {
     let digest = |text: &str| u128::from_str_radix(text, 16).ok().map(Digest);
     let entry = |line: &[u8]| {
@@ -132,11 +132,11 @@ fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
     shorten(path)?;
     let lines: String =
         entries.iter().map(|entry| format!("{:032x} {:032x}\n", entry.content.0, entry.path.0)).collect();
-    // One write to the end of the file: lines of several processes stay whole.
+    // A single append, so that lines of concurrent processes stay whole.
     std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(lines.as_bytes())
 }
 
-/// Drops the older half of a record that has grown large.
+/// Drops the older half of a large record.
 fn shorten(path: &Path) -> std::io::Result<()> {
     if !std::fs::metadata(path).is_ok_and(|record| record.len() > LARGEST) {
         return Ok(());
@@ -148,7 +148,7 @@ fn shorten(path: &Path) -> std::io::Result<()> {
     std::fs::rename(partial, path)
 }
 
-/// Makes a folder that only its owner reads.
+/// Creates a folder that only its owner can read.
 fn private_folder(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
@@ -156,14 +156,14 @@ fn private_folder(folder: &Path) -> std::io::Result<()> {
     builder.recursive(true).create(folder)
 }
 
-/// What results in JSON begin with.
+/// Identifying keys of JSON results.
 #[derive(Deserialize)]
 struct Head {
     format: Option<Format>,
     fabricast_gpu_run: Option<u32>,
 }
 
-/// The number of a format, or its name.
+/// Number or name of a format.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Format {
@@ -171,7 +171,7 @@ enum Format {
     Name(String),
 }
 
-/// Whether a file is a result in JSON: an object with the format that fabricast's results carry.
+/// Returns true if a file is a JSON result: an object with the format key of fabricast's results.
 fn is_result(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let mut first = [0_u8];
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_content_and_edited_ones_by_path() {
+    fn files_are_identified_by_content_and_edited_files_by_path() {
         let folder = tempfile::tempdir().unwrap();
         let (record, file) = (folder.path().join("state/written"), folder.path().join("plan.txt"));
         std::fs::write(&file, "a plan\n").unwrap();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(origin_by(&file, &known()), Origin::Unknown);
         append(&record, &[Entry::new(&file, Digest::of_parts(&[b"a pl", b"an\n"]))]).unwrap();
         assert_eq!(origin_by(&file, &known()), Origin::Command);
-        // A copy is the same file.
+        // A copy has the same content.
         let copy = folder.path().join("copy.txt");
         std::fs::copy(&file, &copy).unwrap();
         assert_eq!(origin_by(&copy, &known()), Origin::Command);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_recognised_by_their_format_unless_they_were_edited_here() {
+    fn unedited_results_are_recognized_by_format() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("r.json");
         for (text, expected) in [
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_record_loses_its_older_half() {
+    fn large_record_drops_its_older_half() {
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path().join("written");
         let entries: Vec<Entry> =

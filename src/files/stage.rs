@@ -1,9 +1,10 @@
-//! Stages: folders next to the files to be written, in which these wait until all of them are complete.
+//! Staging folders, in which files wait until all files of a command are complete.
 //!
-//! `.fabricast-PID-N.partial` holds a lock, which its process has as long as it lives, and the files under their own names. With all
-//! files complete the stage is renamed to `.fabricast-PID-N.commit`, and the files move to their places. Whoever opens the folder next
-//! finds what a killed process left by the lock that nobody has: partial stages are removed, and moves that were begun are finished,
-//! so that no folder holds old files next to new ones.
+//! `.fabricast-PID-N.partial` contains a lock, held for the lifetime of its process, and the files under their own
+//! names. When all files are complete, the folder is renamed to `.fabricast-PID-N.commit`, and the files are moved to
+//! their destinations. The next process that opens the destination folder recovers what a killed process left,
+//! recognized by a free lock: partial folders are removed, and started moves are finished, so that old and new files do
+//! not mix.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,36 +16,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LOCK: &str = "lock";
 const FILES: &str = "files";
-/// Names of the files that a commit removes, each ended by a zero byte.
+/// File with the names of the files that a commit removes, each terminated by a zero byte.
 const STALE: &str = "stale";
 
-/// Everything of this process that must not outlive it.
+/// Temporary files and folders of this process.
 #[derive(Default)]
 pub struct Stages {
-    /// By the folder that their files go to.
+    /// Staging folders by destination folder.
     stages: BTreeMap<PathBuf, Stage>,
-    /// Folders that were made for files which are not there yet, outer ones first.
+    /// Created folders without files yet, outer ones first.
     made: Vec<PathBuf>,
     /// Folders for temporary files.
     scratch: Vec<PathBuf>,
 }
 
-/// A stage of this process.
+/// Staging folder of this process.
 struct Stage {
     root: PathBuf,
-    /// Held until the stage is gone.
+    /// Lock, held until the folder is removed.
     _lock: File,
     names: BTreeSet<OsString>,
 }
 
 static STAGES: Mutex<Stages> = Mutex::new(Stages { stages: BTreeMap::new(), made: Vec::new(), scratch: Vec::new() });
 
-/// Files are staged and moved only while this is held.
+/// Locks the staging folders. Files are staged and moved only under this lock.
 pub fn stages() -> MutexGuard<'static, Stages> {
     STAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes what waits for its place and what is temporary, and lets nothing take its place any more: the process is about to end.
+/// Removes staged and temporary files and prevents new ones, before the process ends.
 pub fn abandon() {
     let mut stages = stages();
     stages.clear();
@@ -52,7 +53,7 @@ pub fn abandon() {
 }
 
 impl Stages {
-    /// Removes everything. Nothing is to be done where that fails.
+    /// Removes everything. Errors are ignored.
     pub fn clear(&mut self) {
         for (_, stage) in std::mem::take(&mut self.stages) {
             let _ = std::fs::remove_dir_all(&stage.root);
@@ -61,12 +62,12 @@ impl Stages {
             let _ = std::fs::remove_dir_all(folder);
         }
         for folder in self.made.drain(..).rev() {
-            // Only where it is empty.
+            // Removes empty folders only.
             let _ = std::fs::remove_dir(folder);
         }
     }
 
-    /// Makes a folder and those above it, to be removed again if nothing comes into it.
+    /// Creates a folder and its missing ancestors, to be removed if nothing is written to them.
     pub fn make_folder(&mut self, folder: &Path) -> Result<()> {
         let missing: Vec<&Path> = folder
             .ancestors()
@@ -80,7 +81,7 @@ impl Stages {
         Ok(())
     }
 
-    /// Opens a file of that name in the stage of a folder.
+    /// Creates a file in the staging folder of a destination folder.
     pub fn open(&mut self, folder: &Path, name: &OsStr) -> Result<File> {
         let stage = match self.stages.entry(folder.to_owned()) {
             Entry::Occupied(there) => there.into_mut(),
@@ -94,11 +95,11 @@ impl Stages {
         Ok(file)
     }
 
-    /// Removes a file from the stage of a folder, if it waits there, and the stage with its last file.
+    /// Removes a staged file, if there is one, and the staging folder with its last file.
     pub fn drop_file(&mut self, folder: &Path, name: &OsStr) {
         let Some(stage) = self.stages.get_mut(folder).filter(|stage| stage.names.contains(name)) else { return };
         stage.names.remove(name);
-        // Nothing to do where that fails.
+        // Errors are ignored.
         let _ = std::fs::remove_file(stage.root.join(FILES).join(name));
         if stage.names.is_empty() {
             let _ = std::fs::remove_dir_all(&stage.root);
@@ -111,7 +112,7 @@ impl Stages {
         }
     }
 
-    /// Moves all files that wait for a folder to their places, and removes those of the folder that are stale.
+    /// Moves all staged files of a folder to their destinations, and removes the stale files of that folder.
     pub fn commit(&mut self, folder: &Path, stale: &[OsString]) -> Result<()> {
         let Some(mut stage) = self.stages.remove(folder) else {
             return stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)));
@@ -131,14 +132,14 @@ impl Stages {
         std::fs::remove_dir_all(&stage.root)
     }
 
-    /// Makes a folder for temporary files that nobody else can have made, and that is removed when the process is stopped.
+    /// Creates a folder for temporary files with an unpredictable name. It is removed when the process is stopped.
     pub fn make_scratch(&mut self, stem: &str) -> Result<PathBuf> {
         use std::hash::{BuildHasher, Hasher};
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         loop {
-            // Seeded by the system at random.
+            // Randomly seeded by the standard library.
             let random = std::hash::RandomState::new().build_hasher().finish();
             let folder = std::env::temp_dir().join(format!("{stem}-{random:016x}"));
             match builder.create(&folder) {
@@ -169,7 +170,8 @@ impl Stage {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            // Whoever sweeps the folder between these steps takes the stage for one that was left: another is made.
+            // A process that sweeps the folder between these steps may remove the new staging folder; then another is
+            // created.
             if let Ok(lock) = File::create_new(root.join(LOCK))
                 && !matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock))
                 && std::fs::create_dir(root.join(FILES)).is_ok()
@@ -186,7 +188,7 @@ impl Stage {
     }
 }
 
-/// Clears a folder of the stages of processes that are gone. Nothing is to be done where that fails.
+/// Removes staging folders of ended processes. Errors are ignored.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -198,17 +200,17 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// How far the process of a stage came.
+/// Phase in which the process of a staging folder ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Files were being written.
     Partial,
-    /// All were complete, and moves to their places were begun.
+    /// All files were complete, and moves had started.
     Commit,
 }
 
 impl Phase {
-    /// That of a stage's name.
+    /// Phase encoded in the name of a staging folder.
     fn of_name(name: &str) -> Option<Self> {
         let (numbers, phase) = name.strip_prefix(".fabricast-")?.rsplit_once('.')?;
         let (process, number) = numbers.split_once('-')?;
@@ -222,14 +224,14 @@ impl Phase {
     }
 }
 
-/// Clears one stage, unless its process lives.
+/// Recovers one staging folder, unless its process is alive.
 fn clear_left(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
     let lock = match OpenOptions::new().read(true).write(true).open(root.join(LOCK)) {
         Ok(lock) => lock,
-        // A process that was killed before it made the lock left an empty folder; anything else is not ours.
+        // A process killed before it created the lock leaves an empty folder; other contents are foreign.
         Err(_) => return std::fs::remove_dir(root),
     };
-    // Where files cannot be locked it is not known whether the process lives.
+    // On file systems without locks, the state of the process is unknown.
     if lock.try_lock().is_err() {
         return Ok(());
     }
@@ -243,7 +245,7 @@ fn clear_left(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
     std::fs::remove_dir_all(root)
 }
 
-/// Finishes the moves of a process that was killed during them. A file that was changed since they were begun stays.
+/// Finishes the moves of a killed process. Files changed since the moves started are retained.
 fn finish(folder: &Path, root: &Path) -> Result<()> {
     let begun = std::fs::metadata(root.join(LOCK))?.modified()?;
     let is_unchanged = |path: &Path| match std::fs::symlink_metadata(path) {
@@ -279,7 +281,7 @@ mod tests {
         names
     }
 
-    /// A stage as a process leaves it that is killed with these files in it.
+    /// Creates a staging folder as a killed process leaves it, with these files.
     fn left(folder: &Path, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = folder.join(name);
         std::fs::create_dir_all(root.join(FILES)).unwrap();
@@ -289,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    fn only_leftovers_of_killed_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         left(at, ".fabricast-1-0.partial", &[("plan.json", "half")]);
         std::fs::create_dir(at.join(".fabricast-2-0.partial")).unwrap();
-        // Of a process that lives, of the user, of others.
+        // Folders of a live process, of the user, and of other programs.
         let alive = left(at, ".fabricast-3-7.partial", &[("plan.json", "half")]);
         let lock = File::options().write(true).open(alive.join(LOCK)).unwrap();
         lock.lock().unwrap();
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_were_begun_are_finished() {
+    fn started_moves_are_finished() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         std::fs::write(at.join("two"), "old").unwrap();
@@ -332,7 +334,7 @@ mod tests {
         std::fs::write(root.join(STALE), "gone\0edited too\0").unwrap();
         // Moved before the process was killed.
         std::fs::write(at.join("one"), "new").unwrap();
-        // Written by the user since.
+        // Written by the user afterwards.
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
         for name in ["edited", "edited too"] {
             std::fs::write(at.join(name), "mine").unwrap();
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_come_and_go_with_their_files() {
+    fn staging_folders_are_removed_with_their_last_file() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let mut stages = Stages::default();
@@ -355,7 +357,7 @@ mod tests {
         assert_eq!(names(at).len(), 1);
         stages.drop_file(at, file);
         assert!(names(at).is_empty());
-        // A folder that was made for nothing goes too.
+        // A created folder that received no file is removed as well.
         let inner = std::fs::canonicalize(at).unwrap().join("x/y");
         stages.make_folder(&inner).unwrap();
         stages.open(&inner, file).unwrap();

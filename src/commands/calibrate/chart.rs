@@ -1,4 +1,4 @@
-//! The picture of a calibration.
+//! Chart of a calibration.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use super::{Answer, text};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Where it is drawn.
+/// File and format of the chart.
 pub struct Chart<'a> {
     path: &'a Path,
     format: Format,
 }
 
 impl<'a> Chart<'a> {
-    /// Refuses what cannot be drawn or written, before the work.
+    /// Creates the chart's destination. Checks that it can be written, before the fit.
     pub fn at(path: Option<&'a Path>, output: &Output) -> Result<Option<Self>, Failure> {
         let Some(path) = path else { return Ok(None) };
         let format = Format::of_path(path).map_err(|error| Failure::input(error.to_string()))?;
@@ -23,7 +23,7 @@ impl<'a> Chart<'a> {
         Ok(Some(Self { path, format }))
     }
 
-    /// The bytes of the picture.
+    /// Renders the chart.
     pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
@@ -49,7 +49,7 @@ impl<'a> Chart<'a> {
         table.render(self.format).map_err(|error| Failure::Failed(error.to_string()))
     }
 
-    /// The file that it goes to.
+    /// The file of the chart.
     pub fn path(&self) -> &'a Path {
         self.path
     }

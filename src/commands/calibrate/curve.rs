@@ -1,4 +1,4 @@
-//! The efficiency curve of kernels from a study's measured steps.
+//! Fit of the kernel efficiency curve to a study's measured steps.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::commands::study::Asked;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
-/// The study among files to calibrate with, which must then be the only one.
+/// Returns the study among the input files, which must then be the only file.
 pub fn study_among(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     let mut study = None;
     for path in paths {
@@ -61,7 +61,7 @@ struct ErrorsJson {
     bias: f64,
 }
 
-/// A measured step by the names of its candidate and its job.
+/// Measured step with the names of its candidate and job.
 struct Row<'a> {
     candidate: &'a str,
     job: &'a str,
@@ -112,7 +112,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
     Output { file: None, ..output.clone() }.write_with(&written, beside)
 }
 
-/// The table of a study.
+/// The fitted parameters as the `[efficiency]` table of a study.
 fn toml(fit: &CurveFit, path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut text = format!("# fabricast calibrate {name}: {} measured steps\n[efficiency]\n", fit.of_runs().count());
@@ -126,7 +126,7 @@ fn toml(fit: &CurveFit, path: &Path) -> String {
     text
 }
 
-/// Errors by the curve that makes them.
+/// Error statistics for each curve.
 fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
     let of = |pick: fn(&StepErrors) -> f64| Summary::of(fit.of_runs().map(pick));
     [

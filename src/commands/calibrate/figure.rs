@@ -1,4 +1,4 @@
-//! A figure that was fitted or measured, with its interval: a row of the JSON and of the table, whatever tells it.
+//! A fitted or measured parameter with its interval, as a row of JSON and tables.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ impl From<Told> for Figure {
     }
 }
 
-/// A row a figure; `first` is the column of their names.
+/// Table with a row per parameter; `first` is the column of names.
 pub fn table(first: Column, figures: impl IntoIterator<Item = Figure>, shown: impl Fn(f64) -> String) -> Table {
     let mut table = Table::new(vec![
         first,

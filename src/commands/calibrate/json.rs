@@ -1,4 +1,4 @@
-//! The calibration as JSON.
+//! JSON of a calibration.
 
 use fabricast_sim::profile::{Decides, RegimeBand};
 use fabricast_sim::schedule::Protocol;
@@ -14,7 +14,7 @@ use super::{Answer, ByChoice};
 pub struct CalibrationJson {
     profile: String,
     parameters: Vec<Figure>,
-    /// Sets of parameters of which the data tell combinations only.
+    /// Sets of parameters of which the data determine only combinations.
     entangled: Vec<Vec<String>>,
     fit: SummaryJson,
     fit_forced: SummaryJson,
@@ -33,7 +33,7 @@ struct HeldOutJson {
     rows: LeftOutJson,
 }
 
-/// Rows that were predicted by fits without them.
+/// Errors of rows predicted by fits without them.
 #[derive(Serialize)]
 struct LeftOutJson {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! `calibrate`: a profile from measurements.
+//! `calibrate`: fits a profile to measurements.
 
 mod chart;
 mod curve;
@@ -19,13 +19,13 @@ use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
 
-/// What the outputs are made of.
+/// Results from which the outputs are written.
 struct Answer<'a> {
     measurements: &'a [Measurement],
     calibration: &'a Calibration,
 }
 
-/// Rows by who chose the way: all, those whose algorithm and protocol were forced, those that the library chose.
+/// Error statistics of all rows, of rows with forced algorithm and protocol, and of rows that the library chose.
 struct ByChoice {
     all: Summary,
     forced: Summary,
@@ -112,12 +112,12 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     Output { file: None, ..output.clone() }.write_beside(&written, &beside)
 }
 
-/// What is known of a machine's plugin.
+/// Known settings of a machine's network plugin.
 fn settings(fabric: &Fabric) -> Option<String> {
     MeasuredNetwork::of(fabric).ok().flatten()?.settings
 }
 
-/// The measurements of several hosts on a shipped network; all of several hosts where none is on it.
+/// Returns the measurements of several hosts on the named shipped network, or all of several hosts if none is on it.
 fn on_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurement>, Failure> {
     let mut several = Vec::new();
     for one in measurements.into_iter().filter(|one| one.configuration.nodes > 1) {
@@ -128,19 +128,19 @@ fn on_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurem
     Ok(several.into_iter().filter(|(is_on_it, _)| *is_on_it || !any).map(|(_, one)| one).collect())
 }
 
-/// Capability and model of a fabric's GPUs; what it does not say is that of the profile where the fit began.
+/// Compute capability and model of a fabric's GPUs, with those of the starting profile as defaults.
 fn gpus(fabric: &Fabric, base: &Profile) -> (u32, Vec<String>) {
     let figures = fabric.gpus().iter().find_map(|&gpu| match &fabric.node(gpu).figures {
         Figures::Gpu(figures) => Some(figures),
         _ => None,
     });
     let capability = figures.and_then(|gpu| gpu.compute_capability).unwrap_or(base.compute_capability);
-    // `A100 SXM 80GB` is an A100.
+    // `A100 SXM 80GB` becomes `A100`.
     let model = figures.and_then(|gpu| gpu.model.as_deref()?.split_whitespace().next());
     (capability, model.map_or_else(|| base.gpus.clone(), |model| vec![model.to_owned()]))
 }
 
-/// What the profile says of where it comes from: the manifests, by how many rows, and the machines that they name.
+/// Sources of the profile: the manifests, their numbers of rows, and the machines that they name.
 fn sources(
     paths: &[std::path::PathBuf],
     network: Option<&str>,

@@ -1,4 +1,4 @@
-//! What benchmarks of `gpu bench` tell of a profile: alone, or before a fit to collectives.
+//! Profile parameters from `gpu bench` results, alone or before a fit to collectives.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 use crate::setup;
 
-/// A benchmark and its file.
+/// Benchmark with its file name.
 pub struct Benchmark {
     pub bench: Bench,
     pub file: String,
 }
 
-/// Benchmarks, which are JSON, and what has times of collectives: manifests, which are not, and JSON of `gpu run`.
+/// Separates benchmarks (JSON) from times of collectives (manifests, and JSON of `gpu run`).
 pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failure> {
     let (mut benches, mut manifests) = (Vec::new(), Vec::new());
     for path in paths {
@@ -38,8 +38,10 @@ pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failur
     Ok((benches, manifests))
 }
 
-/// Sets what benchmarks tell; of two that tell the same the later counts. One that tells nothing is refused: whoever names
-/// it expects a profile of it.
+/// Sets the parameters that benchmarks determine; later benchmarks take precedence.
+///
+/// # Errors
+/// [`Failure`]: a benchmark determines no parameter.
 pub fn tell(profile: &mut Profile, benches: &[Benchmark]) -> Result<Vec<Told>, Failure> {
     let mut told: Vec<Told> = Vec::new();
     for Benchmark { bench, file } in benches {
@@ -61,7 +63,7 @@ struct Json<'a> {
     parameters: Vec<Figure>,
 }
 
-/// A profile from benchmarks alone: every figure that they do not tell is that of the profile begun with.
+/// Creates a profile from benchmarks alone. Parameters that they do not determine come from the starting profile.
 pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Result<(), Failure> {
     let mut profile = match (&args.profile, benches.first()) {
         (Some(name), _) => setup::named_profile(name)?,

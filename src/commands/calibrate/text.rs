@@ -1,4 +1,4 @@
-//! The calibration as text: errors, parameters, what the data cannot tell apart.
+//! Text of a calibration: errors, parameters, and parameters that the data cannot separate.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ fn errors(answer: &Answer<'_>) -> Table {
     table
 }
 
-/// Which rows, their errors, and how many lie inside intervals that they did not make.
+/// Error statistics by set of rows, with the coverage of prediction intervals for rows that were held out.
 pub fn lines(answer: &Answer<'_>) -> Vec<(String, Summary, Option<Coverage>)> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
@@ -79,7 +79,7 @@ fn parameters(answer: &Answer<'_>, shown: impl Fn(f64) -> String) -> Table {
     table
 }
 
-/// The parameters for programs.
+/// Parameters as CSV.
 pub fn csv(answer: &Answer<'_>) -> Table {
     parameters(answer, |value| value.to_string())
 }

@@ -1,4 +1,4 @@
-//! The picture of a comparison.
+//! Chart of a comparison.
 
 use fabricast_reports::chart::{self, CompareChart, ComparedPoint, ComparedSeries, Format};
 
@@ -6,7 +6,7 @@ use super::super::counted;
 use super::{Answer, group_name};
 use crate::failure::Failure;
 
-/// Draws all rows: a series for each algorithm and protocol.
+/// Draws all rows, with a series for each algorithm and protocol.
 pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
     let comparison = answer.comparison;
     let mut series: Vec<(_, ComparedSeries)> = Vec::new();

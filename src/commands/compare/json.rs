@@ -1,4 +1,4 @@
-//! The comparison as JSON.
+//! JSON of a comparison.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
@@ -15,13 +15,13 @@ use super::text::distinct;
 pub struct ComparisonJson<'a> {
     summary: SummaryJson,
     coverage: CoverageJson,
-    /// Null where no call was forced in several ways.
+    /// Null if no call was measured with several forced strategies.
     regret: Option<RegretJson>,
-    /// Without outliers of the measurement.
+    /// Errors without outliers of the measurement.
     without_accidents: SummaryJson,
-    /// Assumptions in place of facts that neither logs nor their descriptions give.
+    /// Assumptions for facts that neither the logs nor their descriptions contain.
     assumptions: Vec<&'a str>,
-    /// Contradictions and peculiarities: GPUs of another model than the fabric's, runs without MPI.
+    /// Contradictions and peculiarities, for example a GPU model that differs from the fabric's, or runs without MPI.
     remarks: Vec<&'a str>,
     groups: Vec<GroupJson<'a>>,
     rows: Vec<RowJson<'a>>,
@@ -45,7 +45,7 @@ struct GroupJson<'a> {
     gpus: u32,
     ranks: u32,
     collective: Collective,
-    /// As forced; null: the library chose.
+    /// Forced algorithm; null if the library chose.
     algorithm: Option<&'static str>,
     protocol: Option<&'static str>,
     channels: Option<u16>,
@@ -61,9 +61,9 @@ struct GroupJson<'a> {
     slower: usize,
     faster: usize,
     explanation: Option<ExplanationJson<'a>>,
-    /// A setting that may have slowed the group down.
+    /// Setting that may have slowed the group down.
     cause: Option<String>,
-    /// False where the library's choices are not known: then the strategies are the fastest of our own.
+    /// False if the library's choices are not modelled; the strategies are then fabricast's fastest ones.
     modelled: bool,
 }
 
@@ -85,7 +85,7 @@ struct RowJson<'a> {
     ranks: u32,
     nodes: u32,
     bytes: Bytes,
-    /// As predicted: what was forced, or the library's choice.
+    /// Predicted algorithm: the forced one, or the library's choice.
     algorithm: &'static str,
     protocol: &'static str,
     channels: u16,
@@ -98,7 +98,7 @@ struct RowJson<'a> {
     error: f64,
     verdict: &'static str,
     outside: f64,
-    /// Of an outlier of the measurement, the nearest time that its neighbours in size allow; null otherwise.
+    /// For an outlier of the measurement, the nearest time consistent with its neighbours in size; otherwise null.
     neighbours_us: Option<f64>,
 }
 
@@ -118,7 +118,7 @@ struct ContradictionJson {
     longest_at: String,
 }
 
-/// All of it.
+/// Creates the JSON of a comparison.
 pub fn of<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {

@@ -1,4 +1,4 @@
-//! `compare`: predicted against measured.
+//! `compare`: compares predicted with measured times.
 
 mod chart;
 mod json;
@@ -25,7 +25,7 @@ use crate::output::{self, Format, Output};
 use crate::setup;
 use crate::watch::{self, Position};
 
-/// What the outputs are made of.
+/// Results from which the outputs are written.
 struct Answer<'a> {
     measurements: &'a [Measurement],
     comparison: &'a Comparison,
@@ -84,7 +84,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Passes on the warnings of the fabrics' readers, each once.
+/// Repeats the warnings from reading the fabrics, each once.
 fn warn_of_fabrics(loaded: &Loaded, output: &Output) {
     let mut said: Vec<&str> = Vec::new();
     for warning in loaded.measurements.iter().flat_map(|measurement| measurement.fabric.warnings()) {
@@ -95,12 +95,12 @@ fn warn_of_fabrics(loaded: &Loaded, output: &Output) {
     }
 }
 
-/// Manifests and logs, in the order given.
+/// Loads manifests and logs, in the order given.
 fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     let mut all = Loaded::default();
     for path in &args.files {
         let has = |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
-        // What is no manifest but says all that one does.
+        // JSON of `gpu run` contains everything that a manifest does.
         let is_manifest = has("toml") || has("json") && gpu_run::is_run(&text_of_file(path, Limit::LOG)?);
         let loaded = if is_manifest {
             manifest::load(path)?
@@ -109,12 +109,12 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
         };
         all.measurements.extend(loaded.measurements);
     }
-    // Files may contradict each other too.
+    // Measurements of different files may contradict each other.
     all.contradictions = manifest::contradictions(&all.measurements);
     Ok(all)
 }
 
-/// A log as the flags describe it. A fabric that is not given is reported together with what else is missing.
+/// Manifest entry for a log described by flags. A missing fabric is reported later, together with other missing facts.
 fn entry(path: &Path, flags: &LogArgs) -> Entry {
     let name = path.display().to_string();
     let launch = flags.launch.map(|launch| match launch {
@@ -150,12 +150,12 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
     }
 }
 
-/// A value of the command line.
+/// Value from the command line.
 fn given<T>(value: T) -> Located<T> {
     Located { value, place: Place::of_source("command line") }
 }
 
-/// `all_reduce ring ll · 8 GPUs of h200-node · graph, per_gpu`: what the rows of a group have in common.
+/// Name of a group, from what its rows have in common: `all_reduce ring ll · 8 GPUs of h200-node · graph, per_gpu`.
 fn group_name(answer: &Answer<'_>, group: usize) -> String {
     let first = answer.comparison.groups.get(group).and_then(|group| group.measurements.first());
     let Some(measurement) = first.and_then(|&first| answer.measurements.get(first)) else { return String::new() };

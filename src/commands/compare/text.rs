@@ -1,4 +1,4 @@
-//! The comparison as text and as CSV.
+//! Text and CSV of a comparison.
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Look, Table, Tone, Unit, Value, stacked};
@@ -10,7 +10,7 @@ use super::super::counted;
 use super::{Answer, group_name};
 use crate::args::RowChoice;
 
-/// For people: a line on all, a table of groups, tables of rows.
+/// Text: a summary line, a table of groups, and tables of rows.
 pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     let summary = answer.comparison.summary;
     let mut profiles = answer.comparison.profiles.clone();
@@ -77,7 +77,7 @@ pub fn of(answer: &Answer<'_>, rows: Option<RowChoice>, look: &Look) -> String {
     text
 }
 
-/// Texts of the measurements' contexts, each once, in their order.
+/// Distinct texts of the measurements' contexts, in order of first occurrence.
 pub(super) fn distinct<'a>(answer: &Answer<'a>, of: impl Fn(&'a LogContext) -> &'a Vec<String>) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for text in answer.measurements.iter().flat_map(|one| of(&one.context)) {
@@ -88,7 +88,8 @@ pub(super) fn distinct<'a>(answer: &Answer<'a>, of: impl Fn(&'a LogContext) -> &
     found
 }
 
-/// Statistics without outliers of the measurement, by the roles of rows where both occur; nothing where there are none.
+/// Error statistics without outliers of the measurement, by role of the rows if both roles occur. Empty if there are no
+/// outliers.
 fn without_outliers(answer: &Answer<'_>) -> String {
     let comparison = answer.comparison;
     let outliers: Vec<&Compared> = comparison.rows.iter().filter(|row| row.outlier.is_some()).collect();
@@ -164,7 +165,7 @@ fn of_groups(answer: &Answer<'_>) -> Table {
     table
 }
 
-/// The rows of a group; none where none is to be shown.
+/// Table of a group's rows; `None` if no row is selected.
 fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> Option<Table> {
     let group = answer.comparison.groups.get(number)?;
     let shown = |row: &&Compared| match choice {
@@ -216,7 +217,8 @@ fn of_rows(answer: &Answer<'_>, number: usize, choice: RowChoice, one: bool) -> 
     Some(table)
 }
 
-/// A line for each group that is slow at all sizes alike, that something explains, or that a setting may slow down.
+/// Explanations of groups: a uniform slowdown at all sizes, a profile parameter that explains the error, or a setting
+/// that may be the cause.
 fn explanations(answer: &Answer<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for (number, group) in answer.comparison.groups.iter().enumerate() {
@@ -250,7 +252,7 @@ fn explanations(answer: &Answer<'_>) -> Vec<String> {
     lines
 }
 
-/// All rows, with the keys of the JSON.
+/// Table of all rows, with the JSON keys as column names.
 pub fn csv(answer: &Answer<'_>) -> Table {
     let word = |key: &str| Column::new(key, key, Unit::Text);
     let figure = |key: &str| Column::new(key, key, Unit::Number);

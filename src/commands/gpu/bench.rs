@@ -1,4 +1,4 @@
-//! `gpu bench`: how fast the GPUs and their links are.
+//! `gpu bench`: measures the GPUs and their links.
 
 use fabricast_validate::gpu::bench::{self, Depth, Plan};
 

@@ -1,4 +1,4 @@
-//! `gpu doctor`: whether the GPUs' links are as fast as they should be.
+//! `gpu doctor`: compares the rates of GPU links with the expected ones.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::failure::Failure;
 use crate::output::{Format, Output};
 
 pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
-    // The file before the GPUs: whoever names it wrongly should not wait for a measurement.
+    // Loads a named fabric first, so that a wrong name fails before the measurement.
     let named = match args.fabric.as_str() {
         "auto" => None,
         name => Some(load(&FabricRequest { gpus: args.gpus.map(NonZeroU32::get), ..FabricRequest::of(name) })?),
     };
-    // Of a named fabric; else of what is measured.
+    // `--gpus` limits a named fabric if there is one, otherwise the measurement.
     let gpus = args.gpus.filter(|_| named.is_none()).map(|gpus| gpus.get() as usize);
     let measured: Bench = match &args.from {
         Some(path) => saved(path, gpus)?,
@@ -38,7 +38,7 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     Err(Failure::Failed(format!("{faults} fault{s} found")))
 }
 
-/// What was measured before, of all GPUs or of the first ones.
+/// Reads a saved measurement of all GPUs or of the first ones.
 fn saved(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
     let file = path.display().to_string();
     let bench = bench::read(&read::text_of_file(path, read::Limit::BENCHMARK)?, &file)?;
@@ -52,7 +52,7 @@ fn saved(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
     }
 }
 
-/// A row for each finding.
+/// Table with a row per finding.
 fn table(diagnosis: &Diagnosis) -> Table {
     let keys = ["severity", "fault", "gpus", "message", "cause", "look"];
     let mut table = Table::new(keys.iter().map(|key| Column::new(key, key, Unit::Text)).collect());

@@ -1,4 +1,4 @@
-//! `gpu`: the GPUs of this machine.
+//! `gpu`: commands on the GPUs of this machine.
 
 mod bench;
 mod doctor;
@@ -11,7 +11,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
-    // What is measured is never the same bytes again: whether its file may be replaced is known before the work.
+    // Measurements differ from run to run, so the output file is never unchanged. Whether it may be replaced is checked
+    // before the work.
     if matches!(command, GpuCommand::Bench(_) | GpuCommand::Run(_) | GpuCommand::Prove(_)) {
         output.check_replaceable()?;
     }

@@ -1,4 +1,4 @@
-//! `gpu probe`: which GPUs, links and libraries there are, and the fabric that they make.
+//! `gpu probe`: lists GPUs, links and libraries of this machine, and writes its fabric.
 
 use fabricast_topologies::write;
 use fabricast_validate::gpu;

@@ -1,4 +1,4 @@
-//! The study that was asked for: its file, and the fabrics that it names.
+//! Study from the command line, with the fabrics of its candidates.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::commands::job_file;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// A study with its fabrics.
+/// Study with its fabrics.
 pub struct Asked<'a> {
-    /// What is compared.
+    /// Candidates, jobs and constraints.
     pub study: Study,
-    /// The fabrics of its candidates, in their order.
+    /// Fabrics of the candidates, in their order.
     pub fabrics: Vec<Fabric>,
-    /// What files are relative to.
+    /// Folder that file names are relative to.
     folder: &'a Path,
 }
 
@@ -49,19 +49,19 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// Refuses what cannot run, before anything does.
+    /// Checks the study before any run. Returns an error if a job or constraint cannot be satisfied.
     pub fn checked(self) -> Result<Self, Failure> {
         study::check(&self.study, &self.fabrics)?;
         self.check_constraints()?;
         Ok(self)
     }
 
-    /// Whether an answer is this study's.
+    /// Returns true if an answer belongs to this study.
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
         study::load::is_answered(&self.study, &self.fabrics, answer)
     }
 
-    /// Loads a fabric; files are relative to the study.
+    /// Loads a fabric; file names are relative to the study.
     pub fn load(&self, request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
         let beside = self.folder.join(&request.fabric);
         let is_file = fabricast_topologies::preset::text(&request.fabric).is_none() && beside.exists();
@@ -78,20 +78,21 @@ impl<'a> Asked<'a> {
             Failure::at(format!("{place}: {error}"), error.help().map(str::to_owned), Some(place))
         };
         let fabric = self.load(&candidate.fabric).map_err(|error| match &error {
-            // What is wrong in a file of its own is shown there.
+            // Errors in a fabric file are reported at their place in that file.
             Error::Syntax { .. } | Error::Invalid { .. } => error.into(),
             other => at(self.to_blame(candidate), other),
         })?;
         if fabric.gpus().is_empty() {
             return Err(Failure::at("no GPUs in use", None, Some(&candidate.fabric_place)));
         }
-        // Before a figure is missed that the GPUs' model would give.
+        // An unknown GPU is reported before the parameters that its model would provide.
         Profile::for_fabric(&fabric)
             .map_err(|error| Failure::at(error.to_string(), None, Some(&candidate.fabric_place)))?;
         Ok(fabric)
     }
 
-    /// Where what a candidate's fabric lacks is asked for: its GPUs of a host, if it is a fabric without them.
+    /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if it loads without
+    /// them.
     fn to_blame<'c>(&self, candidate: &'c study::Candidate) -> &'c Place {
         let whole = FabricRequest { gpus: None, ..candidate.fabric.clone() };
         match candidate.fabric.gpus.is_some() && self.load(&whole).is_ok() {
@@ -100,7 +101,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Constraints that nothing keeps are told with who comes nearest.
+    /// Checks that some candidate satisfies the constraints. The error names the nearest candidate.
     fn check_constraints(&self) -> Result<(), Failure> {
         let extents: Vec<Extent> = self.fabrics.iter().map(Extent::of).collect();
         let nearest = study::nearest(&self.study, &extents);

@@ -1,7 +1,7 @@
-//! `runs.jsonl` of a folder: what was run there before, and a line for each run as it ends.
+//! `runs.jsonl` of a study folder: earlier runs, and a line for each run as it ends.
 //!
-//! A line is one write to the end of the file, so whoever ends the process leaves whole lines and at most one that is not.
-//! Nobody else writes there meanwhile: the file is locked.
+//! A line is appended with one write. A process that is killed therefore leaves whole lines and at most one partial
+//! line. The file is locked against other writers.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -18,20 +18,20 @@ use rustc_hash::FxHashMap;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The name of the file.
+/// Name of the file.
 pub const RUNS: &str = "runs.jsonl";
 
-/// The runs of a folder, or of none.
+/// Runs of a study folder; without a folder, runs are not saved.
 pub struct Book {
     path: Option<PathBuf>,
-    /// Made with the first run, so that what fails before leaves no folder.
+    /// Created with the first run, so that earlier failures leave no folder.
     file: Mutex<Option<File>>,
     kept: Vec<Run>,
 }
 
 impl Book {
-    /// That of a folder, which need not be there yet; without one, runs are kept nowhere. A last line that lacks its end is
-    /// taken away.
+    /// Opens the runs of a folder, which need not exist. Without a folder, runs are not saved. A partial last line is
+    /// removed.
     pub fn open(folder: Option<&Path>, output: &Output) -> Result<Self, Failure> {
         let path = folder.map(|folder| folder.join(RUNS));
         let mut book = Self { path, file: Mutex::new(None), kept: Vec::new() };
@@ -64,12 +64,12 @@ impl Book {
         Ok(book)
     }
 
-    /// What is known of each run.
+    /// Outcome of each saved run.
     pub fn outcomes(&self) -> FxHashMap<Key, Outcome> {
         self.kept.iter().map(|run| (run.key, run.outcome.clone())).collect()
     }
 
-    /// Adds a run's line.
+    /// Appends the line of a run.
     pub fn add(&self, run: &Run) -> Result<(), Failure> {
         let Some(path) = &self.path else { return Ok(()) };
         let line = line(run)?;
@@ -86,8 +86,8 @@ impl Book {
         }
     }
 
-    /// The whole file in the order of the study, and behind it what was there of other studies: the same whatever the
-    /// order in which runs ended.
+    /// Returns the whole file in the order of the study, followed by runs of other studies. The order in which runs
+    /// ended has no effect.
     pub fn in_order(&self, cases: &[Case], made: &[Run]) -> Result<String, Failure> {
         let mut by_key: FxHashMap<Key, &Run> = self.kept.iter().chain(made).map(|run| (run.key, run)).collect();
         let ours = cases.iter().filter_map(|case| by_key.remove(&case.key)).map(line).collect::<Result<String, _>>()?;
@@ -96,7 +96,7 @@ impl Book {
     }
 }
 
-/// Reads the runs of a file.
+/// Parses the runs of a file.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
         Failure::input_with_help(error.to_string(), "take the line away to have its run made again; the others stay")
@@ -107,7 +107,7 @@ fn line(run: &Run) -> Result<String, Failure> {
     journal::line(run).map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
 
-/// The file, to be read and added to by nobody else.
+/// Opens and locks the file for reading and appending.
 fn locked(path: &Path) -> Result<File, Failure> {
     let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
     let file = opened.map_err(|error| cannot_write(path, &error))?;
@@ -116,7 +116,7 @@ fn locked(path: &Path) -> Result<File, Failure> {
             format!("{} is being written by another study", path.display()),
             "wait for it, or name another folder",
         )),
-        // Where files cannot be locked, nobody can be told apart.
+        // On file systems without locks, concurrent writers cannot be detected.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }

@@ -1,4 +1,4 @@
-//! `study`: which machine for these jobs.
+//! `study`: compares machines for a set of jobs.
 
 mod asked;
 mod book;
@@ -71,13 +71,13 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     write(folder, &runs, &files, output)
 }
 
-/// Names of the files of a study's folder beside its runs.
+/// Names of the files of a study folder, in addition to `runs.jsonl`.
 const RESULTS: [&str; 5] = [parts::SHARD, "results.json", "index.html", "ranking.txt", "ranking.csv"];
 
-/// Replaces a study's folder as a whole: none of an earlier study's files is to stand next to these.
+/// Replaces the files of a study folder as a whole, so that results of different studies do not mix.
 fn write(folder: &Path, runs: &str, files: &[(&str, String)], output: &Output) -> Result<(), Failure> {
     let mut staged = files::stage_folder(folder, files, output.replace)?;
-    // Every line of the old one was read as a run, and stands in the new one or was made again.
+    // The new file contains every run of the old one, or its replacement.
     staged.push(files::staged_in(folder, RUNS, runs, files::Replace::All)?);
     let foreign = |names: &[String]| {
         Failure::input_with_help(
@@ -88,7 +88,7 @@ fn write(folder: &Path, runs: &str, files: &[(&str, String)], output: &Output) -
     files::commit_whole(&staged, folder, |name| RESULTS.contains(&name), output.replace, foreign)
 }
 
-/// The answer in the format that was asked for.
+/// Formats the answer in the requested format.
 fn shown(answer: &Answer, output: &Output, look: &Look) -> Result<String, Failure> {
     match output.format {
         Format::Text => Ok(text::page(answer, look)),
@@ -97,7 +97,7 @@ fn shown(answer: &Answer, output: &Output, look: &Look) -> Result<String, Failur
     }
 }
 
-/// Makes the runs that the book has not.
+/// Runs the cases that are not saved yet.
 fn make(asked: &Asked<'_>, cases: &Cases, wanted: &[Case], book: &Book, output: &Output) -> Result<Vec<Run>, Failure> {
     let known = book.outcomes();
     let missing: Vec<Case> = wanted.iter().copied().filter(|case| !known.contains_key(&case.key)).collect();

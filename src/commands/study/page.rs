@@ -1,5 +1,5 @@
-//! A study as a page, with what is worked out of the candidate that is put first alone: pictures of its fabric, how busy each job keeps
-//! its links, and what the library would choose in its steps.
+//! HTML page of a study, with details of the best candidate: pictures of its fabric, the link load of each job, and the
+//! library's default choices in its steps.
 
 use fabricast_planner::job::Job;
 use fabricast_planner::study::answer::{Answer, ResultRow};
@@ -11,29 +11,29 @@ use fabricast_reports::topology::{Options, counts};
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
 
-/// What is worked out of the candidate that is put first, by job.
+/// Details of the best candidate, by job.
 #[derive(Default)]
 pub struct OfFirst {
     pictures: Vec<(String, Picture)>,
-    /// What the library would choose.
+    /// The library's default choices, by job.
     pub besides: Vec<(String, Beside)>,
 }
 
 impl OfFirst {
-    /// Of a study's answer; fabrics stand in the order of the candidates.
+    /// Computes the details for a study's answer; `fabrics` are in the order of the candidates.
     pub fn new(study: &Study, answer: &Answer, fabrics: &[Fabric]) -> Self {
         let Some(first) = First::of(answer, fabrics) else { return Self::default() };
         let (pictures, besides) = rayon::join(|| first.pictures(study, answer), || first.besides(study, answer));
         Self { pictures, besides }
     }
 
-    /// The page of the answer.
+    /// Creates the page of the answer.
     pub fn page(&self, answer: &Answer) -> Page {
         page::of_study_beside(answer, &self.pictures, &self.besides)
     }
 }
 
-/// The candidate that is ranked first.
+/// The best candidate.
 struct First<'a> {
     name: &'a str,
     fabric: &'a Fabric,
@@ -50,7 +50,7 @@ impl<'a> First<'a> {
         answer.results.iter().find(|row| row.candidate == self.name && row.job == job.name())
     }
 
-    /// Its fabric, by job; once and without load where none is known.
+    /// Pictures of the fabric with the link load of each job; one picture without load if no load is known.
     fn pictures(&self, study: &Study, answer: &Answer) -> Vec<(String, Picture)> {
         let loaded = |job: &Job| {
             let row = self.row(job, answer)?;
@@ -66,7 +66,7 @@ impl<'a> First<'a> {
         vec![(self.name.to_owned(), Picture::of_fabric(caption, self.fabric, &Options::default()))]
     }
 
-    /// What the library would choose in its steps, by job.
+    /// The library's default choices in the steps of each job.
     fn besides(&self, study: &Study, answer: &Answer) -> Vec<(String, Beside)> {
         let of_job =
             |job: &Job| Some((job.name().to_owned(), beside::of_row(study, job, self.row(job, answer)?, self.fabric)?));
@@ -74,7 +74,7 @@ impl<'a> First<'a> {
     }
 }
 
-/// What is shown, and the busiest link.
+/// Caption with the candidate, the job and the busiest link.
 fn caption(row: &ResultRow) -> String {
     let busiest = row.load.first().map_or_else(String::new, |one| {
         format!("; the busiest, {} ({}), to {} %", one.busiest, one.links, format::percent(one.most))

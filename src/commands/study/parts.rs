@@ -1,4 +1,4 @@
-//! Studies made in parts: which runs a shard makes, and the parts put together.
+//! Shards of a study: selection of their runs, and merging of their results.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +14,26 @@ use crate::args::Shard;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
-/// The name of the file that says which part of which study a folder holds.
+/// Name of the file that identifies the shard in a folder.
 pub const SHARD: &str = "shard.json";
 
 #[derive(Serialize, Deserialize)]
 struct Part {
-    /// Which kind of result this is.
+    /// Identifies the kind of file.
     #[serde(default)]
     format: String,
-    /// The fingerprint of all runs of the study.
+    /// Fingerprint of all runs of the study.
     study: String,
     number: usize,
     of: usize,
 }
 
-/// The runs of a shard: every n-th, so that those of large candidates are dealt out.
+/// Returns the runs of a shard: every n-th one, which spreads the runs of large candidates over the shards.
 pub fn cases(cases: &Cases, shard: Shard) -> Vec<Case> {
     cases.cases.iter().copied().skip(shard.number - 1).step_by(shard.of).collect()
 }
 
-/// What a shard's folder says of itself.
+/// JSON that identifies a shard.
 pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
     output::json(&Part {
         format: "fabricast-shard".to_owned(),
@@ -43,7 +43,7 @@ pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
     })
 }
 
-/// The runs of all parts of a study, in its order.
+/// Returns the runs of all shards, in the order of the study.
 pub fn merged(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output) -> Result<Vec<Run>, Failure> {
     let mut found: FxHashMap<Key, (Run, &Path)> = FxHashMap::default();
     let mut seen: Vec<(Shard, &Path)> = Vec::new();
@@ -86,7 +86,7 @@ pub fn merged(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output
     Ok(cases.cases.iter().filter_map(|case| found.remove(&case.key).map(|(run, _)| run)).collect())
 }
 
-/// Which part a folder holds, if it is one of this study.
+/// Returns the shard in a folder, if it belongs to this study.
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
     let text = read::text_of_file(&path, Limit::SHARD).map_err(|error| {
@@ -107,7 +107,7 @@ fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     }
 }
 
-/// Names what no part holds.
+/// Returns an error that names the missing runs and shards.
 fn missing(
     study: &Study,
     cases: &Cases,

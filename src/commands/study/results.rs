@@ -1,15 +1,15 @@
-//! Every job on every candidate, a row each: as tables of text, and as the one table of CSV.
+//! Result tables of a study, with a row for each job on each candidate.
 
 use fabricast_planner::study::answer::{Answer, JobKind, ResultRow};
 use fabricast_reports::table::{Cell, Column, Table, Unit, Value};
 
-/// A column, and what it holds of a row.
+/// Column with the function that fills its cells.
 struct Field<'a> {
     column: Column,
     cell: Box<dyn Fn(&ResultRow) -> Cell + 'a>,
 }
 
-/// A table of all results.
+/// Table of all results.
 fn table(answer: &Answer, fields: Vec<Field<'_>>) -> Table {
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().map(|field| (field.column, field.cell)).unzip();
     let mut table = Table::new(columns);
@@ -33,13 +33,13 @@ fn percent<'a>(key: &str, title: &str, of: impl Fn(&ResultRow) -> Option<f64> + 
 }
 
 impl Field<'_> {
-    /// The same, left out first where a terminal is narrow.
+    /// Marks the column to be hidden first on narrow terminals.
     fn spare(self) -> Self {
         Self { column: self.column.spare(), ..self }
     }
 }
 
-/// Which candidate and job a row is of.
+/// Columns with the candidate and job of a row.
 fn names<'a>() -> Vec<Field<'a>> {
     vec![text("candidate", "candidate", |row| row.candidate.clone()), text("job", "job", |row| row.job.clone())]
 }
@@ -52,17 +52,17 @@ fn fits(row: &ResultRow) -> String {
     if why.is_empty() { "yes".to_owned() } else { why.join("; ") }
 }
 
-/// Which of the columns that are of some kinds of jobs only are there.
+/// Optional columns that apply only to some kinds of jobs.
 struct Wanted {
-    /// What requests see.
+    /// Latencies of requests.
     requests: bool,
-    /// How many of them are in flight, where the job leaves that to the memory.
+    /// Number of concurrent requests, if the job leaves it to the memory capacity.
     in_flight: bool,
-    /// A step's cost beside those of an hour and of tokens.
+    /// Cost of a step, in addition to the costs per hour and per token.
     step_cost: bool,
 }
 
-/// How fast, how well and for how much.
+/// Columns of speed, efficiency, memory and cost.
 fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
     let parallel = |row: &ResultRow| Cell::from(Value::or_missing(row.parallel, |own| Value::text(own.to_string())));
     let mut fields = vec![
@@ -99,7 +99,7 @@ fn main_fields<'a>(wanted: &Wanted) -> Vec<Field<'a>> {
     fields
 }
 
-/// What a step, tokens and the whole training come to.
+/// Columns of samples, energy, and time and cost of the whole training.
 fn whole_fields<'a>() -> Vec<Field<'a>> {
     vec![
         number("samples_per_s", "samples/s", |row| row.samples_per_s),
@@ -109,8 +109,7 @@ fn whole_fields<'a>() -> Vec<Field<'a>> {
     ]
 }
 
-/// The table of the CSV: every figure of every job on every candidate with the candidate's place, the same columns whatever the
-/// study.
+/// CSV table of all results, with the rank of the candidate. The columns are the same for every study.
 pub fn csv(answer: &Answer) -> Table {
     let ranked = |row: &ResultRow| answer.ranking.iter().find(|one| one.candidate == row.candidate);
     let rank = move |row: &ResultRow| Cell::from(Value::or_missing(ranked(row), |one| Value::Count(one.rank as u64)));
@@ -125,12 +124,12 @@ pub fn csv(answer: &Answer) -> Table {
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "best with", move |row| ranked(row)?.probability_best));
     fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
-    // Whether anything speaks against the candidate, and what.
+    // Constraints that the candidate violates, if any.
     fields.push(text("within", "within", move |row| {
         ranked(row).map_or_else(String::new, |one| if one.within { "yes" } else { "no" }.to_owned())
     }));
     fields.push(text("beyond", "beyond", move |row| ranked(row).map_or_else(String::new, |one| one.beyond.join("; "))));
-    // What ranks, scores, probabilities and fronts are of.
+    // Jobs that rank, score, probability and Pareto front refer to.
     fields.push(text("ranked_by", "ranked by", move |row| {
         let own = ranked(row).map(|one| one.jobs.as_slice()).unwrap_or_default();
         let all = || answer.jobs.iter().map(|job| job.name.clone()).collect();
@@ -139,9 +138,9 @@ pub fn csv(answer: &Answer) -> Table {
     table(answer, fields)
 }
 
-/// Every job on every candidate.
+/// Text table of all results.
 pub fn results(answer: &Answer) -> Table {
-    // What requests see stands where there are any, a step's cost where there is no other to tell.
+    // Latency columns need inference jobs. The cost of a step is shown for traces, which have no cost per token.
     let has = |kind: JobKind| answer.results.iter().any(|one| one.kind == kind);
     let in_flight = answer.jobs.iter().any(|job| job.kind == JobKind::Inference && job.concurrency.is_none());
     let wanted = Wanted { requests: has(JobKind::Inference), in_flight, step_cost: has(JobKind::Trace) };
@@ -167,11 +166,11 @@ pub fn results(answer: &Answer) -> Table {
     table
 }
 
-/// Samples, energy and the whole training, as far as anything of that is known.
+/// Table of samples, energy and the whole training; `None` if no value is known.
 pub fn whole(answer: &Answer) -> Option<Table> {
     let is_trace = |row: &ResultRow| row.kind == JobKind::Trace;
     let mut fields = whole_fields();
-    // Beside traces it stands in the table above.
+    // With traces, the main table contains this column.
     if !answer.results.iter().any(is_trace) {
         fields.insert(1, number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }

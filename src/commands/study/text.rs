@@ -1,4 +1,4 @@
-//! A study's answer as text: the ranking, every job on every candidate, what steps go to, and what changes the order.
+//! Text of a study's answer: ranking, results, breakdown of step times, and sensitivities.
 
 use fabricast_planner::study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_reports::page::{breakdown, measured};
@@ -8,10 +8,10 @@ use fabricast_topologies::Picos;
 
 use super::results::{results, whole};
 
-/// Characters of a whole bar.
+/// Width of a full bar, in characters.
 const BAR: u16 = 40;
 
-/// All tables, and bars of what steps go to.
+/// All tables, and bars of the step time breakdown.
 pub fn page(answer: &Answer, look: &Look) -> String {
     let mut parts = vec![ranking(answer).text(look), results(answer).text(look)];
     parts.extend(whole(answer).map(|table| table.text(look)));
@@ -63,7 +63,7 @@ fn ranking(answer: &Answer) -> Table {
     table
 }
 
-/// What the time of a step goes to, a bar a share, for each job on the candidate that is put first.
+/// Breakdown of the step time of each job on the best candidate, as bars.
 fn steps(answer: &Answer, look: &Look) -> Vec<String> {
     let of_job = |job: &JobRow| {
         let chart = breakdown(answer, &job.name);
@@ -77,7 +77,7 @@ fn steps(answer: &Answer, look: &Look) -> Vec<String> {
     answer.jobs.iter().filter_map(of_job).collect()
 }
 
-/// What comes first under each setting.
+/// Best candidate under each sensitivity setting.
 fn sensitivities(answer: &Answer) -> Table {
     let mut table = Table::new(vec![
         Column::new("name", "if", Unit::Text),
@@ -94,7 +94,7 @@ fn sensitivities(answer: &Answer) -> Table {
             table.note(format!("{name} {setting}: none is left; {}: {}", nearest.candidate, nearest.beyond.join("; ")));
         }
         let said = |first: &&ScoreRow| if first.within { first.candidate.clone() } else { "none".to_owned() };
-        // (Scores of different jobs are no column of figures.)
+        // Scores over different jobs are not comparable.
         let score = match firsts.as_slice() {
             [first] if first.within => first.score,
             _ => None,

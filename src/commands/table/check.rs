@@ -1,4 +1,4 @@
-//! `table --check`: any table, held against a fabric and a version of its library, and priced.
+//! `table --check`: checks a tuning table against a fabric and a library version, and predicts its times.
 
 use std::num::NonZeroU16;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// The most channels of anything that runs.
+/// Maximum number of channels of any implementation.
 const MOST_CHANNELS: u16 = 1024;
 
 pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure> {
@@ -62,7 +62,7 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     checked.write(output)
 }
 
-/// What a table is held against.
+/// Setting that a table is checked against.
 pub struct Place<'a> {
     pub fabric: &'a Fabric,
     pub router: &'a Router<'a>,
@@ -72,13 +72,13 @@ pub struct Place<'a> {
     pub chooser: &'a Chooser,
 }
 
-/// What a table takes for a call.
+/// Selection of a table for a call.
 enum Taken {
-    /// This; channels as the table names them, of which a call with few bytes fills fewer.
+    /// Strategy with the channel count of the table. Small calls may use fewer channels.
     Strategy { strategy: Strategy, channels: u16 },
-    /// What the library takes by itself.
+    /// The library's default choice.
     Default,
-    /// Something that does not exist here, or of which there is no schedule, and why.
+    /// Unavailable or unsupported entry, with the reason.
     Invalid(Option<Said>, String),
 }
 
@@ -126,7 +126,7 @@ impl Place<'_> {
         found
     }
 
-    /// How NCCL sees the buffers of calls that are launched so: it registers those of calls that a graph captures.
+    /// Buffer registration as NCCL sees it: it registers the buffers of calls captured in a graph.
     fn buffers(&self) -> Buffers {
         match self.mode.launch {
             Launch::Graph => Buffers::Registered,
@@ -134,14 +134,14 @@ impl Place<'_> {
         }
     }
 
-    /// NCCL on the fabric, where that is known.
+    /// NCCL on this fabric, if its tables are known.
     fn nccl(&self) -> Option<Machine<'_>> {
         let Library::Nccl(version) = self.chooser.library() else { return None };
         let (communicator, cells) = (self.chooser.communicator()?, self.chooser.table()?);
         Some(Machine { communicator, version, cells, settings: self.chooser.settings() })
     }
 
-    /// The collectives to price: those that the table speaks of.
+    /// Collectives to predict: the requested one, else those that the table has entries for.
     fn asked(&self, table: &AnyTable, args: &TableArgs) -> Vec<Collective> {
         let speaks = |collective: Collective| match table {
             AnyTable::NcclTuner(table) => {
@@ -175,7 +175,8 @@ impl Place<'_> {
         let request = self.request((BufferUse::OutOfPlace, Rank(0)), collectives, sizes, &restriction);
         let ours: Plan = plan(&request, Watcher::default())?;
         let takes = Takes::new(table, self);
-        // What the plan knows under this name is what it knows.
+        // Replaces a strategy by the plan's own entry with the same algorithm, protocol and channels, which has more
+        // detail.
         let as_known = |row: &fabricast_planner::plan::Row, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.priced.strategy);
             let said = (strategy.algorithm, strategy.protocol, channels);
@@ -224,7 +225,7 @@ impl Place<'_> {
         Ok(rows.collect())
     }
 
-    /// A plan of our own of the same calls.
+    /// Plan request for the same calls.
     pub fn request<'r>(
         &'r self,
         (buffers, root): (BufferUse, Rank),
@@ -251,7 +252,7 @@ impl Place<'_> {
     }
 }
 
-/// A table made ready for look-ups.
+/// A table prepared for look-ups.
 struct Takes<'a> {
     place: &'a Place<'a>,
     of: Of<'a>,
@@ -272,7 +273,7 @@ impl<'a> Takes<'a> {
             AnyTable::NcclEnv(file) => Of::Chooser(Box::new(place.chooser_with(&file.settings))),
             AnyTable::OpenMpi(rules) => Of::Rules(rules),
             AnyTable::Plan(plan) => Of::Plan(plan),
-            // (Checked on a way of their own.)
+            // Schedules are checked separately.
             AnyTable::Schedule(..) => Of::Chooser(Box::new(place.chooser.clone())),
         };
         Self { place, of }
@@ -323,7 +324,7 @@ impl<'a> Takes<'a> {
         }
     }
 
-    /// A range of our own table: a cell where NCCL is asked and has one.
+    /// Selection of a range in fabricast's table; for NCCL it is looked up as a cell.
     fn range(&self, call: &Call, range: &SavedRange) -> Taken {
         let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
         let strategy = Strategy { algorithm, protocol, channels, threads: None, chunk: None };
@@ -341,7 +342,7 @@ impl<'a> Takes<'a> {
         }
     }
 
-    /// A cell of NCCL's tables: with its own channels where the row names none.
+    /// Selection of a cell of NCCL's tables. NCCL's own channel count applies if the row names none.
     fn cell(&self, call: &Call, function: Function, answer: &nccl_tuner::Answer) -> Taken {
         let cells = self.place.chooser.table();
         let invalid = |why: String| {

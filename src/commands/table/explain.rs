@@ -1,4 +1,4 @@
-//! `table --explain`: where the table departs from the library's own choice.
+//! `table --explain`: rows where the table differs from the library's default choice.
 
 use fabricast_planner::export::{Departure, SavedPlan, Taken, departures};
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -13,18 +13,18 @@ struct Explained<'a> {
     fabric: &'a str,
     profile: &'a str,
     library: Option<String>,
-    /// Rows, with those between the sizes asked for.
+    /// Number of rows, including rows between the requested sizes.
     rows: usize,
-    /// Rows of which the plan does not say what the library takes by itself.
+    /// Number of rows for which the plan lacks the library's choice.
     rows_untold: usize,
-    /// Ranges of collectives without rows, as tables have them.
+    /// Number of ranges of collectives without rows, as in tables.
     ranges: usize,
-    /// Those of which the file does not say where they depart.
+    /// Number of those ranges for which the file lacks the library's choice.
     ranges_untold: usize,
     departures: &'a [Departure],
 }
 
-/// Writes the departures of what is taken.
+/// Writes the rows where `taken` differs from the library's choice.
 pub fn write(plan: &SavedPlan, taken: Taken, output: &Output) -> Result<(), Failure> {
     let departures = departures(plan, taken);
     let ranges = plan.ranges_alone().count();
@@ -41,7 +41,7 @@ pub fn write(plan: &SavedPlan, taken: Taken, output: &Output) -> Result<(), Fail
     let text = match output.format {
         Format::Json => output::json(&explained)?,
         Format::Csv => {
-            // Departures have no place for what is not known.
+            // The CSV has no place for missing information.
             explained.untold().iter().for_each(|untold| output.warn(untold));
             crate::commands::csv(&table(&departures))?
         }
@@ -66,7 +66,7 @@ impl Explained<'_> {
         self.library.as_deref().unwrap_or("the library")
     }
 
-    /// How much departs, of what.
+    /// Summary: number of differing rows and ranges.
     fn told(&self, plan: &SavedPlan) -> String {
         let saved = self.departures.iter().filter(|one| !plan.has_rows(one.collective)).count();
         let of_rows = || format!("{} of {}", self.departures.len() - saved, counted(self.rows as u64, "row"));
@@ -80,7 +80,7 @@ impl Explained<'_> {
         format!("{what} depart from what {} takes by itself", self.library())
     }
 
-    /// What the file does not say.
+    /// Notes on missing information.
     fn untold(&self) -> Vec<String> {
         let mut untold = Vec::new();
         if self.rows_untold > 0 {

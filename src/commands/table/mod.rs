@@ -1,4 +1,4 @@
-//! `table`: a plan as the file that another library loads, and any such file checked.
+//! `table`: writes a plan as a tuning table for a library, and checks such tables.
 
 mod check;
 mod explain;
@@ -80,7 +80,7 @@ fn refused(error: &TableError) -> Failure {
     Failure::at(error.to_string(), None, Some(&error.place))
 }
 
-/// The text of a format that is one file, and what it does not say.
+/// Writes a single-file format; also returns the entries that it cannot represent.
 fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
@@ -100,7 +100,7 @@ fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     }
 }
 
-/// Writes a file for each range into the folder that `-o` names.
+/// Writes a file per range to the folder of `-o`.
 fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
@@ -111,7 +111,7 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    // Files of another export speak of sizes that the new ones speak of too.
+    // Files of another export may cover the same sizes as the new ones.
     let foreign = |names: &[String]| {
         let (count, first) = (super::counted(names.len() as u64, "file"), names.first().map_or("", String::as_str));
         Failure::input_with_help(

@@ -1,4 +1,4 @@
-//! What a check says.
+//! Result of `table --check`.
 
 use fabricast_planner::export::{Finding, Severity};
 use fabricast_planner::library::Library;
@@ -12,10 +12,10 @@ use crate::commands::counted;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output};
 
-/// More findings are counted in text.
+/// Maximum number of findings shown as text; further ones are counted.
 const MOST_FINDINGS: usize = 40;
 
-/// What a table takes for a call, and what that takes.
+/// Selection of a table for a call, and its predicted time.
 pub struct Row {
     pub collective: Collective,
     pub bytes: Bytes,
@@ -23,17 +23,17 @@ pub struct Row {
     pub time: Option<Picos>,
     pub library_default: Option<Picos>,
     pub plan: Picos,
-    /// Why it cannot be taken or priced.
+    /// Reason why the selection is invalid or has no predicted time.
     pub reason: Option<String>,
 }
 
-/// What a table says, or implies, that a call runs.
+/// Algorithm, protocol and channels that a table selects, explicitly or by implication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// An algorithm of ours, or what the file calls its own.
+    /// fabricast's name of the algorithm, else the name in the file.
     pub algorithm: String,
     pub protocol: Option<Protocol>,
-    /// Channels; of a schedule the thread blocks of the GPU that has most of them, which is the same.
+    /// Number of channels. For a schedule, the largest number of thread blocks of a GPU, which is equivalent.
     pub channels: Option<u16>,
 }
 
@@ -44,7 +44,7 @@ impl From<Strategy> for Said {
     }
 }
 
-/// A table that was checked.
+/// Result of a check.
 pub struct Checked<'a> {
     pub format: &'a str,
     pub fabric: &'a str,
@@ -79,12 +79,15 @@ struct RowJson<'a> {
 }
 
 impl Checked<'_> {
-    /// Writes the answer; what cannot be taken on the fabric is a failure.
+    /// Writes the result.
+    ///
+    /// # Errors
+    /// [`Failure`]: an entry of the table is invalid on the fabric.
     pub fn write(&self, output: &Output) -> Result<(), Failure> {
         let text = match output.format {
             Format::Json => output::json(&self.json())?,
             Format::Csv => {
-                // Rows have no place for them.
+                // The CSV has no place for findings.
                 self.told().for_each(|finding| output.warn(&finding));
                 crate::commands::csv(&self.table())?
             }
@@ -126,7 +129,7 @@ impl Checked<'_> {
         }
     }
 
-    /// The first findings in words.
+    /// Texts of the first findings.
     fn told(&self) -> impl Iterator<Item = String> {
         self.findings.iter().take(MOST_FINDINGS).map(|finding| {
             let line = finding.line.map_or_else(String::new, |line| format!("line {line}: "));

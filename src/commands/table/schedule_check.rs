@@ -1,4 +1,4 @@
-//! `table --check` of a schedule: proved once, then priced at several of the sizes that its file is for.
+//! `table --check` of a schedule file: verifies the schedule once and predicts its time at several sizes.
 
 use fabricast_planner::export::Finding;
 use fabricast_planner::plan::{Watcher, plan};
@@ -15,20 +15,21 @@ use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
 
-/// A schedule from a file.
+/// Schedule from a file.
 pub struct ForSizes<'a> {
     pub format: Format,
     pub schedule: &'a Schedule,
-    /// The first and the last size that the file is for.
+    /// First and last size that the file applies to.
     pub sizes: (Bytes, Bytes),
-    /// The file.
+    /// File name.
     pub name: &'a str,
 }
 
-/// Chunks of other tools begin at multiples of this (`buffer_alignment` of MSCCL++'s plans, a vector of MSCCL's kernels).
+/// Alignment of chunks in other tools' schedules, in bytes (`buffer_alignment` of MSCCL++'s plans, a vector of MSCCL's
+/// kernels).
 const ALIGNMENT: u64 = 16;
 
-/// What is odd about the sizes asked for, and a row for each that the file is for.
+/// Returns findings on the requested sizes, and a row for each size that the file applies to.
 pub fn rows(
     file: &ForSizes<'_>,
     place: &Place<'_>,
@@ -76,16 +77,16 @@ pub fn rows(
 }
 
 impl ForSizes<'_> {
-    /// What the file says of itself: its name, its protocol, its thread blocks.
+    /// The schedule's name, protocol and number of thread blocks.
     fn said(&self) -> Said {
         let header = self.schedule.header();
-        // (The name is anybody's.)
+        // The name comes from an untrusted file.
         let name: String = header.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         Said { algorithm: shortened(&name), protocol: Some(header.protocol), channels: Some(header.channels) }
     }
 
-    /// The sizes to price: those asked for that the file is for. Where none were asked for, the usual ones, with the ends of what the file
-    /// is for where those lie between them; a schedule of our own is for its one size, and scaled where others are asked for.
+    /// Returns the sizes to predict. Requested sizes are limited to the range of the file; the default sizes are too,
+    /// extended by the ends of that range. fabricast's own schedules have one size, and are scaled to requested ones.
     fn priced(&self, asked: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
         let own = self.schedule.header().call.bytes;
         let (first, last) = self.sizes;
@@ -108,7 +109,7 @@ impl ForSizes<'_> {
                 ((!outside.is_empty()).then(|| Finding::warning(None, message())).into_iter().collect(), inside)
             }
             None => {
-                // Whole chunks of whole vectors.
+                // Ends of the range in whole chunks of whole vectors.
                 let unit = u64::from(self.schedule.header().layout.chunks()).max(1).saturating_mul(ALIGNMENT);
                 let ends = [first.0.checked_next_multiple_of(unit), Some(last.0 - last.0 % unit)];
                 let ends = ends.into_iter().flatten().map(Bytes).filter(|end| {

@@ -1,4 +1,4 @@
-//! Schedules of a plan: its fabric is needed again.
+//! Schedules of a plan, generated again on the plan's fabric.
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Shape};
@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// Makes the files of a plan, of which `keep` takes each by name and text, and says what they do not say. The fabric is that of the
-/// flags, or that of the plan.
+/// Generates the schedule files of a plan and passes name and text of each to `keep`. Also returns the entries that the
+/// format cannot represent. The fabric is that of the flags, else that of the plan.
 pub fn files<K: Send>(
     plan: &SavedPlan,
     format: Format,
@@ -70,7 +70,7 @@ pub fn files<K: Send>(
     schedules::write(plan, format, make, keep)
 }
 
-/// The profile that the flags name, or the one that the plan was made with: the one asked for then, or the best match.
+/// Profile named by the flags, else the one that the plan was made with: its requested profile or the best match.
 fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     if args.costs.profile.is_some() {
         return setup::profile(&args.costs, fabric);

@@ -1,4 +1,4 @@
-//! What was proved, as a table and as JSON.
+//! Result of `gpu prove` as table and JSON.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::verdict::{Obeyed, TOLERANCE, UNLIKELY, Verdict};
 use crate::failure::Failure;
 
-/// Times of a size, by pair of processes, in turns.
+/// Times of a size, by process pair and turn.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
@@ -21,7 +21,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Nothing yet.
+    /// Creates an empty measurement.
     pub(super) fn none(trial: Trial) -> Self {
         Self { trial, default: Vec::new(), tuned: Vec::new() }
     }
@@ -31,7 +31,7 @@ fn micros(times: &[Vec<Picos>]) -> Vec<Vec<f64>> {
     times.iter().map(|round| round.iter().map(|time| time.us()).collect()).collect()
 }
 
-/// The median of each process.
+/// Median time of each process.
 fn medians(times: &[Vec<f64>]) -> Vec<f64> {
     times.iter().map(|round| median(round)).collect()
 }
@@ -44,48 +44,48 @@ fn median(times: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 }
 }
 
-/// All of it.
+/// Result of `gpu prove`.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
-    /// NCCL's version.
+    /// NCCL version.
     pub(super) nccl: String,
     pub(super) ranks: u32,
-    /// The table's file.
+    /// File of the tuner table.
     pub(super) table: String,
-    /// Pairs of processes.
+    /// Number of process pairs.
     pub(super) rounds: u32,
-    /// Turns of each process at each size.
+    /// Number of turns of each process at each size.
     pub(super) turns: u32,
-    /// Whether there was time for all rounds and sizes.
+    /// True if all rounds and sizes were measured within the time limit.
     pub(super) is_whole: bool,
-    /// What the plugin logged.
+    /// Log lines of the plugin.
     pub(super) plugin: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
 
-/// A size.
+/// Result of a size.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     collective: &'static str,
     bytes: Bytes,
-    /// The table's word, if it has one.
+    /// Selection of the table, if it has one.
     table: Option<String>,
-    /// What NCCL logged without and with the plugin.
+    /// Choices in NCCL's log without and with the plugin.
     default_ran: BTreeSet<Ran>,
     tuned_ran: BTreeSet<Ran>,
     obeyed: Obeyed,
     default_us: f64,
     tuned_us: f64,
-    /// Of medians over processes: with the table over without.
+    /// Median over processes with the table, divided by the median without.
     ratio: f64,
-    /// What the times say, also where both sides run the same.
+    /// Verdict of the times, also for rows that are controls.
     verdict: Verdict,
-    /// Whether both sides ran the same, so that what they differ by is noise.
+    /// True if both sides ran the same choice, so that differences are noise.
     is_control: bool,
-    /// How likely it is to look this much slower, or faster, than 2 % by chance.
+    /// Probability of a ratio at least this much slower, or faster, than 2 % by chance.
     chance_slower: f64,
     chance_faster: f64,
-    /// All turns, by process, in order.
+    /// Times of all turns by process, in order, in µs.
     default_turns_us: Vec<Vec<f64>>,
     tuned_turns_us: Vec<Vec<f64>>,
 }
@@ -128,7 +128,7 @@ impl Row {
         !self.is_control && self.verdict == verdict
     }
 
-    /// What ran by default, in words; several where calls outside of graphs are done otherwise.
+    /// Text of the default choices. There are several if calls outside graphs use another choice.
     fn by_default(&self) -> String {
         self.default_ran.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
@@ -139,7 +139,7 @@ impl Answer {
         self.rows.iter().filter(|row| of(row)).count()
     }
 
-    /// For people.
+    /// Text table.
     pub(super) fn text(&self) -> Table {
         let mut table = self.table(&[
             Column::new("collective", "collective", Unit::Text),
@@ -190,7 +190,7 @@ impl Answer {
         table
     }
 
-    /// For programs.
+    /// CSV table.
     pub(super) fn csv(&self) -> Table {
         let keys = ["collective", "bytes", "default", "table", "obeyed", "default_us", "tuned_us", "ratio", "verdict"];
         self.table(&keys.map(|key| Column::new(key, key, Unit::Text)))
@@ -222,7 +222,7 @@ impl Answer {
         table
     }
 
-    /// The answer as an exit code: an error where it is not proved.
+    /// Returns an error, and so exit code 1, if a size is slower, deviates from the table, or was not measured.
     pub(super) fn judged(&self) -> Result<(), Failure> {
         let (slower, disobeyed) = (self.count(|row| row.is(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
         let mut faults = Vec::new();
@@ -239,7 +239,7 @@ impl Answer {
     }
 }
 
-/// Three digits behind the point are as many as a clock of events has.
+/// Rounds to three decimals, the resolution of the times.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_the_same_is_the_control_and_no_fault() {
+    fn equal_choices_are_controls_and_not_faults() {
         let all = answer(vec![row([24, 24], 24, 1.05), row([24, 22], 22, 1.0), row([24, 8], 8, 0.9)]);
         assert!(all.judged().is_ok());
         let text = all.text().text(&fabricast_reports::table::Look::default());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn slower_disobedient_and_unfinished_are_faults() {
+    fn slower_deviating_and_incomplete_results_are_faults() {
         let fault = |all: Answer| all.judged().unwrap_err().to_string();
         assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
         assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table says");

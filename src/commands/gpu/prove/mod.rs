@@ -1,4 +1,5 @@
-//! `gpu prove`: NCCL by its own choice and with a table, in turns: whether it does what the table says, and whether that is slower.
+//! `gpu prove`: runs NCCL alternately with its default choice and with a tuner table. It checks that NCCL follows the
+//! table and is not slower with it.
 
 mod answer;
 mod verdict;
@@ -25,7 +26,7 @@ use crate::output::{Format, Output, json};
 use crate::terminal;
 use answer::{Answer, Measured};
 
-/// The plugin's file, as cargo names it.
+/// File name of the plugin, as cargo builds it.
 const PLUGIN: &str = "libnccl_tuner_fabricast.so";
 
 pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
@@ -70,7 +71,8 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         let of = |all: &BTreeMap<(Function, u64), BTreeSet<Ran>>| {
             function.and_then(|function| all.get(&(function, one.trial.bytes.0))).cloned().unwrap_or_default()
         };
-        // A captured call's buffers count as registered (`getAlgoInfo` of NCCL's src/enqueue.cc: `ncclParamGraphRegister`).
+        // Buffers of captured calls count as registered (`getAlgoInfo` of NCCL's src/enqueue.cc:
+        // `ncclParamGraphRegister`).
         let row = function.and_then(|function| lookup.find(function, one.trial.bytes.0, 1, Buffers::Registered));
         answer::Row::new(&one, row, of(&default), of(&tuned))
     });
@@ -94,7 +96,7 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
     answer.judged()
 }
 
-/// The plugin's file. NCCL opens it itself, so it is named in full.
+/// Canonical path of the plugin file, which NCCL opens itself.
 fn plugin(args: &GpuProveArgs) -> Result<PathBuf, Failure> {
     let beside = || {
         let program = std::env::current_exe().ok()?;
@@ -118,19 +120,19 @@ fn trials(args: &GpuProveArgs) -> Result<Vec<Trial>, Failure> {
     Ok(args.collective.iter().flat_map(of).collect())
 }
 
-/// Calls of a graph: together they take some hundred microseconds at least.
+/// Number of calls per graph, which makes a graph last some hundred microseconds at least.
 fn calls(bytes: Bytes) -> u32 {
     const CALLS: [(u64, u32); 3] = [(1 << 20, 50), (16 << 20, 20), (128 << 20, 8)];
     CALLS.iter().find(|(most, _)| bytes.0 <= *most).map_or(4, |&(_, calls)| calls)
 }
 
-/// What was measured.
+/// Measured times.
 struct Proof {
-    /// NCCL's version.
+    /// NCCL version.
     nccl: String,
-    /// As far as there was time.
+    /// Sizes measured within the time limit.
     measured: Vec<Measured>,
-    /// Pairs of processes.
+    /// Number of process pairs.
     rounds: u32,
 }
 
@@ -158,7 +160,7 @@ fn measured(
         let first = if round.is_multiple_of(2) { Side::Default } else { Side::Tuned };
         let (mut sides, nccl) = Sides::start(&setting, first, |side| {
             let mut command = Command::new(&program);
-            // Whoever has a table of their own is asked about this one.
+            // A tuner table configured by the user must not replace the tested one.
             command.args(["gpu", "prove-side"]).env_remove("NCCL_TUNER_CONFIG_FILE");
             command.envs(environment(side, plugin, &table, &logs.of(side, round)));
             command
@@ -194,9 +196,9 @@ fn measured(
     Ok(proof)
 }
 
-/// Times of one size in one pair of processes: they take turns, and which of them begins alternates.
+/// Measures one size in one pair of processes. The processes alternate, and so does the one that starts.
 fn take(sides: &mut Sides, one: &mut Measured, turns: u32, first: Side) -> Result<(), ProveError> {
-    /// Turns that are not counted.
+    /// Number of warm-up turns.
     const WARM: u32 = 1;
     first.and_other().into_iter().try_for_each(|side| sides.prepare(side, one.trial))?;
     let mut times: [Vec<Picos>; 2] = Default::default();
@@ -229,10 +231,10 @@ impl From<ProveError> for Failure {
     }
 }
 
-/// The folder of NCCL's logs: the one that was named, or a temporary one.
+/// Folder of NCCL's logs: the requested one, or a temporary one.
 struct Logs {
     folder: PathBuf,
-    /// Removed at the end.
+    /// Temporary folder, removed on drop.
     _scratch: Option<Scratch>,
 }
 
@@ -250,7 +252,7 @@ impl Logs {
         self.folder.join(format!("{}-{round}.log", side.name()))
     }
 
-    /// What was logged in all rounds.
+    /// Log of all rounds.
     fn read(&self, side: Side, rounds: u32) -> String {
         (0..rounds)
             .filter_map(|round| std::fs::read_to_string(self.of(side, round)).ok())

@@ -1,4 +1,4 @@
-//! What is said of a size: whether NCCL did what the table says, and whether it was slower for it.
+//! Verdicts on a size: whether NCCL followed the table, and whether it was slower with it.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,26 @@ use fabricast_validate::prove::logged::Ran;
 use fabricast_validate::prove::rank_sum::chance_larger;
 use serde::Serialize;
 
-/// By how much a size may be slower.
+/// Slowdown that is tolerated, as a share.
 pub(super) const TOLERANCE: f64 = 0.02;
-/// What is less likely than this is no noise.
+/// Significance level: less probable differences are not noise.
 pub(super) const UNLIKELY: f64 = 0.01;
 
-/// Times with the table beside times without.
+/// Comparison of the times with and without the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// Slower by more than the tolerance, and not by chance.
+    /// Significantly slower, by more than the tolerance.
     Slower,
-    /// Faster by more than it, and not by chance.
+    /// Significantly faster, by more than the tolerance.
     Faster,
     /// Neither.
     Alike,
 }
 
 impl Verdict {
-    /// By the rank sums of processes' times, those without the table stretched by the tolerance; the chance of each with it.
+    /// Rank-sum test of the processes' times, with the times without the table scaled by the tolerance. Also returns
+    /// the probabilities of slower and faster by chance.
     pub(super) fn of(default: &[f64], tuned: &[f64]) -> (Self, f64, f64) {
         let stretched = |by: f64| default.iter().map(|time| time * by).collect::<Vec<_>>();
         let slower = chance_larger(tuned, &stretched(1.0 + TOLERANCE));
@@ -39,15 +40,16 @@ impl Verdict {
     }
 }
 
-/// What NCCL logged beside the table.
+/// Comparison of NCCL's log with the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Obeyed {
-    /// What the table says: its algorithm and protocol, and at most its channels, which NCCL takes fewer of where bytes are few.
+    /// NCCL followed the table: its algorithm and protocol, with at most its channels. NCCL uses fewer channels for
+    /// small messages.
     Table,
-    /// The table says nothing, and NCCL chose as it does without.
+    /// The table has no row, and NCCL used its default choice.
     Default,
-    /// Something else, in words.
+    /// NCCL ran something else; the text describes it.
     No(String),
 }
 
@@ -86,7 +88,7 @@ mod tests {
     use fabricast_planner::library::nccl::{Algo, Proto};
 
     #[test]
-    fn two_percent_are_allowed_and_three_are_not() {
+    fn two_percent_are_tolerated_and_three_are_slower() {
         let times = |by: f64| (0..7).map(|i| by * (100.0 + 0.1 * f64::from(i))).collect::<Vec<_>>();
         assert_eq!(Verdict::of(&times(1.0), &times(1.0)).0, Verdict::Alike);
         assert_eq!(Verdict::of(&times(1.0), &times(1.015)).0, Verdict::Alike);
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_channels_than_the_table_says_are_its_word_and_more_are_not() {
+    fn fewer_channels_than_the_table_follow_it_and_more_do_not() {
         let row = Answer { algo: Algo::Ring, proto: Proto::Ll, channels: std::num::NonZeroU16::new(4), row: 0 };
         let ran = |channels, protocol| BTreeSet::from([Ran { algorithm: Algo::Ring, protocol, channels }]);
         let default = ran(24, Proto::Simple);

@@ -1,4 +1,4 @@
-//! What `gpu run` says.
+//! Result of `gpu run`.
 
 use fabricast_planner::plan::busbw_gbps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -16,7 +16,7 @@ use crate::output::{Format, Output};
 
 use super::summary::Summary;
 
-/// A predicted time, and within what it should be.
+/// Predicted time with its prediction interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predicted {
     pub(super) time: Picos,
@@ -24,7 +24,7 @@ pub(super) struct Predicted {
     pub(super) high: Picos,
 }
 
-/// One way to run one call.
+/// Result of one call on one executor.
 pub(super) struct Row {
     pub(super) job: Job,
     pub(super) by: By,
@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub(super) predicted: Option<Predicted>,
     tried: Vec<(GridShape, Picos)>,
     fault: Option<String>,
-    /// Channels that NCCL was forced to; otherwise those of the schedule.
+    /// Number of channels that NCCL was forced to; `None` for the schedule's number.
     forced: Option<u16>,
     call: String,
 }
@@ -55,7 +55,7 @@ impl Row {
         }
     }
 
-    /// What ran, in words.
+    /// Description of the call, the executor and the strategy.
     pub(super) fn what(&self) -> String {
         match self.strategy() {
             strategy if strategy.is_empty() => format!("{} by {}", self.job, self.by.name()),
@@ -79,12 +79,12 @@ impl Row {
         Self { fault: Some(error.to_string()), ..self }
     }
 
-    /// Blocks that a rank ran.
+    /// Number of thread blocks per rank.
     pub(super) fn blocks(&self) -> u32 {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }
 
-    /// Its time, launched so.
+    /// Time with a launch mode.
     pub(super) fn time(&self, launch: Launch) -> Option<Picos> {
         self.times.as_ref().map(|times| match launch {
             Launch::Graph => times.graph,
@@ -92,7 +92,7 @@ impl Row {
         })
     }
 
-    /// What measurements have of it; nothing where it was not timed.
+    /// Entry for measurement files; `None` if the row was not timed.
     pub(super) fn timed(&self) -> Option<Timed> {
         let header = &self.job.header;
         let strategy = || (header.name.clone(), header.protocol, self.blocks());
@@ -108,7 +108,7 @@ impl Row {
         })
     }
 
-    /// What rows of the same call have in common.
+    /// Key that rows of the same call share.
     pub(super) fn call(&self) -> &str {
         &self.call
     }
@@ -123,20 +123,20 @@ impl Row {
     }
 }
 
-/// All rows, and where they ran.
+/// All rows, and the setup in which they ran.
 pub(super) struct Answer {
     fabric: String,
-    /// The fabric as a spec, where no preset is it.
+    /// Fabric spec, if the fabric is not a preset.
     pub(super) fabric_spec: Option<String>,
     profile: String,
-    /// Of a schedule file: whether it was proved before it ran.
+    /// True if the schedule was verified before the run; `None` without a schedule file.
     pub(super) verified: Option<bool>,
-    /// How the calls that are compared are launched.
+    /// Launch mode of the compared times.
     launch: Launch,
     pub(super) gpus: usize,
     ranks: u32,
     pub(super) nccl: Option<String>,
-    /// NVSHMEM's version, and the NCCL that it took for its own collectives.
+    /// NVSHMEM version, and the NCCL that it uses for its collectives.
     pub(super) nvshmem: Option<(String, Option<String>)>,
     pub(super) rows: Vec<Row>,
 }
@@ -157,7 +157,7 @@ struct AnswerJson<'a> {
     nvshmem_nccl: Option<&'a str>,
     summary: Summary,
     rows: Vec<RowJson<'a>>,
-    /// The fabric, where no preset is it.
+    /// Fabric spec, if the fabric is not a preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     fabric_spec: Option<&'a str>,
 }
@@ -176,7 +176,7 @@ struct RowJson<'a> {
     protocol: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     channels: Option<u16>,
-    /// Of a rank: what channels are spread over.
+    /// Number of thread blocks per rank; each channel is divided among several.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ impl Answer {
         self.rows.push(row);
     }
 
-    /// The last row on standard error.
+    /// Reports the last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
             crate::terminal::note(&format!(
@@ -235,7 +235,7 @@ impl Answer {
         }
     }
 
-    /// The least time of an executor for the same call.
+    /// Shortest time of an executor for the same call.
     fn beside(&self, row: &Row, by: By) -> Option<Picos> {
         let call = row.call();
         self.rows.iter().filter(|one| one.by == by && one.call() == call).filter_map(|one| one.time(self.launch)).min()
@@ -391,7 +391,7 @@ impl Answer {
         table
     }
 
-    /// Theirs ÷ ours; nothing for what is not ours.
+    /// Their time divided by ours; `None` if the row is not one of fabricast's executors.
     fn ratio(&self, theirs: Option<Picos>, row: &Row) -> Option<f64> {
         row.by.is_ours().then_some(())?;
         Some(theirs?.us() / row.time(self.launch)?.us())

@@ -1,4 +1,4 @@
-//! The schedules that are asked for: a file's, a plan's rows, the strategies that flags name, or what the plan would pick.
+//! Schedules to run: a schedule file, the rows of a plan, the strategies that the flags name, or the plan's pick.
 
 use fabricast_planner::abilities::Abilities;
 use fabricast_planner::algorithm::{self, Shape};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// A schedule, and the strategy that it was made of, if it was.
+/// Schedule, with the strategy that it was generated from, if any.
 pub(super) struct Ask {
     pub(super) schedule: Schedule,
     strategy: Option<Strategy>,
@@ -25,12 +25,12 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// The strategy that it was made of, if it was.
+    /// Strategy that the schedule was generated from, if any.
     pub(super) fn strategy(&self) -> Option<Strategy> {
         self.strategy
     }
 
-    /// The schedule as copy engines run it, whatever its protocol and channels.
+    /// Copy-engine variant of the schedule, for any protocol and number of channels.
     pub(super) fn by_copy_engines(&self, ground: &Ground<'_>) -> Result<Option<Schedule>, Failure> {
         let Some(strategy) = self.strategy else { return Ok(None) };
         let over = Strategy { protocol: Protocol::CopyEngine, channels: 1, ..strategy };
@@ -38,7 +38,8 @@ impl Ask {
         schedule(ground, call.collective, call.bytes, over, self.matrix.as_ref()).map(|ask| Some(ask.schedule))
     }
 
-    /// The schedule as it runs: a channel that is split over several blocks is as many channels.
+    /// Variant of the schedule as it is executed, with each thread block as a channel. `None` if no channel is divided
+    /// among blocks.
     pub(super) fn over_blocks(&self, ground: &Ground<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
         let header = self.schedule.header();
         if blocks <= u32::from(header.channels) {
@@ -55,7 +56,7 @@ impl Ask {
     }
 }
 
-/// All of them, in the order in which they are run.
+/// Returns all schedules, in the order of execution.
 pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>, Failure> {
     let args = ground.args;
     if let Some(path) = &args.schedule {
@@ -96,7 +97,7 @@ pub(super) fn schedules(ground: &Ground<'_>, output: &Output) -> Result<Vec<Ask>
     Ok(all)
 }
 
-/// The strategies for one size: all that the flags name, or the plan's pick where they name no algorithm.
+/// Returns the strategies for one size: all that the flags name, or the plan's pick if they name no algorithm.
 fn strategies(
     ground: &Ground<'_>,
     collective: Collective,
@@ -116,7 +117,7 @@ fn strategies(
         if found.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
         }
-        // One channel where none is given: kernels spread it over blocks by themselves.
+        // Kernels divide a channel among blocks themselves, so the default is one channel.
         return Ok(found.into_iter().filter(|one| !flags.channels.is_empty() || one.channels == 1).collect());
     }
     let request = PlanRequest {

@@ -1,5 +1,5 @@
-//! NCCL beside our own ways: by its own choice, of symmetric windows, and forced; communicators are made when they are first
-//! needed, one for each case.
+//! NCCL as a reference: its own choice, with symmetric windows, and forced to a strategy. Communicators are created on
+//! first use, one for each case.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use fabricast_validate::nccl::{Forced, Nccl};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::output::Output;
 
-/// NCCL and its communicators.
+/// NCCL with its communicators.
 pub(super) struct Libraries {
     nccl: Arc<Nccl>,
     own: Option<Library>,
     windows: Option<(Buffers, Library)>,
-    /// By what is forced, in the order in which they were first asked for.
+    /// Forced communicators by strategy, in order of first request.
     forced: Vec<(Strategy, OnceCell<Library>)>,
 }
 
 impl Libraries {
-    /// What is asked for, as far as this machine has it; what it has not is a warning.
+    /// Creates the requested communicators that this machine supports; warns of the others.
     pub(super) fn new(
         stage: &Stage,
         watchdog: &Watchdog,
@@ -34,7 +34,7 @@ impl Libraries {
         strategies: impl Iterator<Item = Strategy>,
         output: &Output,
     ) -> Result<Option<Self>, ExecuteError> {
-        // No choice of NCCL hangs on the protocol of a schedule.
+        // NCCL's choices do not depend on the protocol of a schedule.
         let wants = |choice| args.wants(choice, Protocol::Symmetric);
         let choices = [ExecutorChoice::Nccl, ExecutorChoice::NcclSymmetric, ExecutorChoice::NcclForced];
         if !choices.into_iter().any(wants) {
@@ -62,22 +62,22 @@ impl Libraries {
         Ok(Some(all))
     }
 
-    /// Its version.
+    /// NCCL version.
     pub(super) fn version(&self) -> String {
         self.nccl.version().to_string()
     }
 
-    /// NCCL by its own choice.
+    /// Communicator with NCCL's own choice.
     pub(super) fn own(&self) -> Option<&Library> {
         self.own.as_ref()
     }
 
-    /// NCCL with symmetric windows, and the memory in them.
+    /// Communicator with symmetric windows, and their memory.
     pub(super) fn windows(&self) -> Option<(&Buffers, &Library)> {
         self.windows.as_ref().map(|(buffers, library)| (buffers, library))
     }
 
-    /// NCCL forced to a strategy; nothing for one that it has not.
+    /// Communicator forced to a strategy; `None` if NCCL does not have it.
     pub(super) fn forced(
         &self,
         strategy: Strategy,
@@ -94,7 +94,7 @@ impl Libraries {
     }
 }
 
-/// What this machine has not is told, not fatal.
+/// Turns missing support into a warning.
 fn missing<T>(made: Result<T, ExecuteError>, output: &Output) -> Result<Option<T>, ExecuteError> {
     match made {
         Ok(made) => Ok(Some(made)),
@@ -110,8 +110,8 @@ fn alike(one: Strategy, other: Strategy) -> bool {
     (one.algorithm, one.protocol, one.channels) == (other.algorithm, other.protocol, other.channels)
 }
 
-/// A strategy in NCCL's words (`ncclAlgoStr`, `ncclProtoStr`, NCCL 2.28 src/graph/tuning.cc); nothing for what it has not, or
-/// what takes multicast.
+/// Names of a strategy in NCCL (`ncclAlgoStr`, `ncclProtoStr`, NCCL 2.28 src/graph/tuning.cc). `None` if NCCL lacks the
+/// strategy, or if it needs multicast.
 pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
     let algorithm = match strategy.algorithm {
         Algorithm::Ring => "Ring",

@@ -1,4 +1,5 @@
-//! Times as `compare` and `calibrate` read them: a table for every strategy, and the manifest that describes them.
+//! Measurement files for `compare` and `calibrate`: a table of times per strategy, and the manifest that describes
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,19 +15,19 @@ use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;
 
-/// The fabric, where no preset is it.
+/// Fabric spec, written if the fabric is not a preset.
 const FABRIC: &str = "fabric.toml";
 
-/// The name of the file that describes the tables.
+/// File name of the manifest.
 const MANIFEST: &str = "manifest.toml";
 
-/// Refuses a folder with a manifest that is not the command's own, before the work.
+/// Returns an error if the folder has a manifest that fabricast did not write. Called before the work.
 pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
     files::check_replaceable(&folder.join(MANIFEST), output.replace)
 }
 
-/// Writes the tables of all rows that have times, and what they ran on. Manifests have no words for calls in place and for ranks that
-/// share a GPU: those are left out, and that is told.
+/// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls and ranks that share
+/// a GPU; these are left out with a warning.
 pub(super) fn write(folder: &Path, ground: &Ground<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
     if ground.args.fabric.ranks_per_gpu > 1 {
         output.warn("no measurements are written: a manifest has no words for ranks that share a GPU");
@@ -44,7 +45,7 @@ fn is_in_place(row: &Row) -> bool {
     row.job.header.call.buffers == BufferUse::InPlace
 }
 
-/// The fabric as a spec; nothing where a preset is it.
+/// Fabric spec; `None` if the fabric is a preset.
 pub(super) fn spec(ground: &Ground<'_>) -> Result<Option<String>, Failure> {
     let args = ground.args;
     let is_changed = !args.what_if.fail.is_empty() || !args.what_if.slow.is_empty() || !args.fabric.size.mig.is_empty();
@@ -52,7 +53,7 @@ pub(super) fn spec(ground: &Ground<'_>) -> Result<Option<String>, Failure> {
     Ok(if is_preset { None } else { Some(write::spec::write(ground.fabric)?) })
 }
 
-/// Files by name.
+/// Files to write, by name.
 fn texts(ground: &Ground<'_>, answer: &Answer) -> Result<BTreeMap<String, String>, Failure> {
     let rows: Vec<Timed> = answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(Row::timed).collect();
     let nvshmem = answer.nvshmem.as_ref().map(|(version, _)| version.as_str());

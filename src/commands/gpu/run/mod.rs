@@ -1,4 +1,5 @@
-//! `gpu run`: strategies on this machine's GPUs, checked, timed, and beside what was predicted and what NCCL takes.
+//! `gpu run`: runs strategies on the GPUs of this machine, verifies results, measures times, and compares them with
+//! predictions and NCCL.
 
 mod answer;
 mod asked;
@@ -124,22 +125,22 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     told.wrong.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What is told while calls run.
+/// Messages and errors collected during the runs.
 struct Told<'a> {
     output: &'a Output,
-    /// The first wrong result, which ends the command at the end.
+    /// First wrong result, which becomes the exit status.
     wrong: Option<ExecuteError>,
-    /// What was not run, by why.
+    /// Calls that were not run, by reason.
     not_run: BTreeMap<String, Vec<String>>,
 }
 
 impl Told<'_> {
-    /// Notes what is not run.
+    /// Records a call that is not run.
     fn leave_out(&mut self, job: &Job, why: &str) {
         self.not_run.entry(why.to_owned()).or_default().push(format!("{job} by {}", job.header.name));
     }
 
-    /// Each reason once, with the first and the last call that it holds for.
+    /// Reports each reason once, with its first and last call.
     fn tell_not_run(&self) {
         for (why, calls) in &self.not_run {
             let (first, last) = (calls.first().map_or("", String::as_str), calls.last().map_or("", String::as_str));
@@ -150,7 +151,8 @@ impl Told<'_> {
         }
     }
 
-    /// A row that was made, or one that says what is wrong with it; other errors end the command.
+    /// Returns the row, or a row with the error if the result is wrong or the call is unsupported. Other errors are
+    /// returned.
     fn kept(&mut self, made: Result<Row, ExecuteError>, failed: impl FnOnce() -> Row) -> Result<Row, ExecuteError> {
         use ExecuteError::{Unsupported, Wrong, WrongAmong};
         match made {
@@ -167,20 +169,20 @@ impl Told<'_> {
     }
 }
 
-/// Whether two jobs are the same call.
+/// Returns true if two jobs are the same call.
 fn alike(one: &Job, other: &Job) -> bool {
     one.header.call == other.header.call && one.dtype == other.dtype && one.op == other.op
 }
 
-/// What is asked, and the fabric that it is predicted on.
+/// Arguments, and the fabric for predictions.
 struct Ground<'a> {
     args: &'a GpuRunArgs,
     fabric: &'a Fabric,
     router: &'a Router<'a>,
     placement: &'a [NodeId],
-    /// What NCCL costs.
+    /// Cost profile of NCCL.
     profile: &'a Profile,
-    /// What kernels made of schedules cost.
+    /// Cost profile of generated kernels.
     kernels: &'a Profile,
 }
 
@@ -202,7 +204,7 @@ impl Ground<'_> {
     }
 }
 
-/// A call to which one rank never comes.
+/// Fault injection: a call that one rank never joins.
 struct Without<'a> {
     executor: &'a dyn Executor,
     lost: usize,
@@ -222,7 +224,7 @@ impl Executor for Without<'_> {
     }
 }
 
-/// Where things run.
+/// GPU test bench: contexts, buffers and libraries.
 struct Theatre<'a> {
     ground: &'a Ground<'a>,
     stage: Stage,
@@ -233,19 +235,19 @@ struct Theatre<'a> {
 
 impl Theatre<'_> {
     fn effort(&self, bytes: Bytes) -> Effort {
-        // Calls of about the same time together, by the largest size that takes so many.
+        // Calls per trial by maximum message size, for trials of similar duration.
         const CALLS: [(u64, u32); 3] = [(256 << 10, 100), (4 << 20, 50), (64 << 20, 20)];
         let calls = CALLS.iter().find(|(most, _)| bytes.0 <= *most).map_or(8, |(_, calls)| *calls);
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.ground.args.execution.singles }
     }
 
-    /// Calls before each check, and where the contents come from.
+    /// Numbers of calls before each check, and the seed of the contents.
     fn checks(&self, job: &Job) -> (Vec<u32>, u64) {
         let rounds = (0..self.ground.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
         (rounds, job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0)
     }
 
-    /// Checks and times one way to run a job.
+    /// Checks and times a job on one executor.
     fn performed(
         &self,
         by: By,
@@ -276,7 +278,7 @@ impl Theatre<'_> {
         measure(&self.stage, executor, &self.watchdog, self.effort(bytes)).map(Some)
     }
 
-    /// NCCL's own choices, which all rows of the call stand beside.
+    /// Runs NCCL's own choices, the reference for all rows of the call.
     fn of_libraries(&self, job: &Job, told: &mut Told<'_>) -> Result<Vec<Row>, Failure> {
         let Some(libraries) = &self.libraries else { return Ok(Vec::new()) };
         let own = libraries.own().map(|library| (By::Nccl, &self.buffers, library));
@@ -287,7 +289,7 @@ impl Theatre<'_> {
             .collect::<Result<_, _>>()?)
     }
 
-    /// A row of NCCL; nothing where it has no such call.
+    /// Runs one communicator of NCCL; `None` if NCCL lacks the call.
     fn of_library(
         &self,
         by: By,
@@ -305,7 +307,7 @@ impl Theatre<'_> {
         };
         let row = |times: Option<&Times>| Row::new(job, by, None, times);
         match self.performed(by, job, buffers, &executor).map(|times| row(times.as_ref())) {
-            // What it cannot be forced to, it says when it is called.
+            // NCCL reports an impossible forced choice only when it is called.
             Err(error @ ExecuteError::Nccl(_)) if by == By::NcclForced => {
                 told.output.warn(&format!("{} {}: {error}", job.header.name, job.header.protocol));
                 Ok(None)
@@ -314,7 +316,8 @@ impl Theatre<'_> {
         }
     }
 
-    /// The ways that run the schedule, or its strategy. What is wrong is told in its row, and ends the command at the end.
+    /// Runs the schedule or its strategy on all requested executors. Errors are reported in the rows, and determine the
+    /// exit status at the end.
     fn rows(&self, ask: &asked::Ask, job: &Job, told: &mut Told<'_>) -> Result<Vec<Row>, Failure> {
         let schedule = &ask.schedule;
         let mut rows = Vec::new();
@@ -380,7 +383,7 @@ impl Theatre<'_> {
         Ok(Row::new(job, By::Kernels, Some((carrier, Some(generated.shape()))), times.as_ref()))
     }
 
-    /// The fastest of many shapes; each is checked once.
+    /// Returns the fastest of many shapes; each is checked once.
     fn swept(
         &self,
         job: &Job,

@@ -1,4 +1,4 @@
-//! The part of `gpu run` that NVSHMEM has: its processes, and the ways in which they run a call.
+//! NVSHMEM executor of `gpu run`: its processes, and the methods by which they run a call.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Theatre, Told};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::failure::Failure;
 
-/// A process for each rank, none of which is started yet. `most` is the largest call.
+/// Creates the processes, one per rank, without starting them. `most` is the size of the largest call.
 pub(super) fn processes(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<NvshmemRanks, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("nvshmem: this program does not know its own file: {error}")))?;
@@ -32,14 +32,14 @@ pub(super) fn processes(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Res
     }))
 }
 
-/// The processes, if they were asked for.
+/// NVSHMEM processes, if requested.
 pub(super) struct Elements {
     ranks: Option<NvshmemRanks>,
     ways: Vec<Way>,
 }
 
 impl Elements {
-    /// None is started yet. `most` is the largest call.
+    /// Creates the processes without starting them. `most` is the size of the largest call.
     pub(super) fn new(args: &ExecutionArgs, stage: &Stage, most: Bytes) -> Result<Self, Failure> {
         let ways = args.nvshmem_by.iter().map(|&way| way.into()).collect();
         if !args.wants(ExecutorChoice::Nvshmem, Protocol::Symmetric) {
@@ -51,13 +51,13 @@ impl Elements {
         Ok(Self { ranks: Some(processes(args, stage, most)?), ways })
     }
 
-    /// The library's version and the NCCL that it took for its collectives, if it ran.
+    /// NVSHMEM version, and the NCCL that it uses for its collectives; `None` if it did not run.
     pub(super) fn library(&self) -> Option<(String, Option<String>)> {
         let ranks = self.ranks.as_ref()?;
         Some((ranks.version()?.to_owned(), ranks.nccl().map(|path| path.display().to_string())))
     }
 
-    /// The library's own collective, once for each call.
+    /// Runs NVSHMEM's own collective, once per call.
     pub(super) fn collective(
         &mut self,
         theatre: &Theatre<'_>,
@@ -71,7 +71,7 @@ impl Elements {
         self.row(theatre, schedule, job, (Way::Collectives, None), told)
     }
 
-    /// The schedule in every way that was asked for.
+    /// Runs the schedule by every requested method.
     pub(super) fn rows(
         &mut self,
         theatre: &Theatre<'_>,
@@ -93,8 +93,8 @@ impl Elements {
         Ok(rows)
     }
 
-    /// One way. What fails is told in its row, and ends the command at the end: it failed in processes of its own, and the
-    /// next way gets new ones.
+    /// Runs one method. Errors are reported in the row, and determine the exit status at the end. The failed processes
+    /// are replaced for the next method.
     fn row(
         &mut self,
         theatre: &Theatre<'_>,
@@ -111,7 +111,7 @@ impl Elements {
             Ok(done) => return Ok(done.map(|done| row(done.shape, done.times.as_ref()))),
             Err(error) => error,
         };
-        // Where not even the library came up, or Ctrl-C came, there is no use in going on.
+        // Continuing is useless if NVSHMEM did not start, or after Ctrl-C.
         if self.library().is_none() || matches!(error, ExecuteError::Cuda(CudaError::Interrupted)) {
             return Err(error.into());
         }

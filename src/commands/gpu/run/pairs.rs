@@ -1,4 +1,4 @@
-//! `gpu run --pairs`: whether results are right, over every pair of what a call may be.
+//! `gpu run --pairs`: correctness test with pairwise coverage of the parameters of calls.
 
 mod house;
 
@@ -23,7 +23,7 @@ use crate::output::{Format, Output};
 use crate::setup;
 use house::House;
 
-/// What runs a call.
+/// Executor of a call, with its variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Kernels(Carrier),
@@ -51,7 +51,7 @@ const WAYS: [Way; 13] = [
 ];
 
 impl Way {
-    /// The executor that it is one way of.
+    /// The kind of executor.
     fn executor(self) -> ExecutorChoice {
         match self {
             Self::Kernels(_) => ExecutorChoice::Kernels,
@@ -63,13 +63,13 @@ impl Way {
         }
     }
 
-    /// What NCCL is forced to.
+    /// Strategy that NCCL is forced to.
     fn strategy(self) -> Option<Strategy> {
         let Self::NcclForced(algorithm, protocol) = self else { return None };
         Some(Strategy { algorithm, protocol, channels: 2, threads: None, chunk: None })
     }
 
-    /// Its name.
+    /// Name of the variant.
     fn name(self) -> String {
         match self {
             Self::Kernels(carrier) => format!("kernels {}", carrier.name()),
@@ -80,7 +80,7 @@ impl Way {
     }
 }
 
-/// The ways that are asked for; of all, those whose libraries this machine has.
+/// Returns the requested variants; if none are requested, all whose libraries this machine has.
 fn ways(args: &GpuRunArgs, output: &Output) -> Result<Vec<Way>, ExecuteError> {
     let asked = &args.execution.executor;
     let mut ways: Vec<Way> =
@@ -118,13 +118,13 @@ const COLLECTIVES: [Collective; 10] = [
     Collective::SendRecv,
 ];
 
-/// Elements of a call, or of a rank's block where the collective has blocks.
+/// Numbers of elements of a call, or of a rank's block if the collective has blocks.
 const ELEMENTS: [u64; 5] = [1, 3, 1_001, 16_411, 262_147];
 
-/// Numbers of ranks that have a GPU each.
+/// Numbers of ranks, each with its own GPU.
 const RANKS: [u32; 4] = [2, 3, 4, 8];
 
-/// A call and who runs it.
+/// Test case: a call with its executor.
 #[derive(Clone, Debug)]
 struct Case {
     way: Way,
@@ -155,7 +155,7 @@ struct PairsJson {
     gpus: usize,
     cases: usize,
     wrong: usize,
-    /// Calls that NVSHMEM has not, of this type or reduction.
+    /// Number of calls that NVSHMEM lacks for the type or reduction.
     not_had: usize,
     seconds: f64,
     rows: Vec<CaseJson>,
@@ -262,7 +262,7 @@ fn is_allowed(case: &[usize], ways: &[Way], devices: Devices) -> bool {
         _ if devices == Devices::Shared => false,
         Way::Copies => !reduces(collective) && collective != Collective::Broadcast && !in_place,
         Way::Nccl | Way::NcclSymmetric => collective != Collective::AllToAllV,
-        // NCCL 2.28 src/graph/tuning.cc: trees are for all_reduce, and nothing is forced of sends.
+        // NCCL 2.28 src/graph/tuning.cc: trees only support all_reduce, and send and receive cannot be forced.
         Way::NcclForced(Algorithm::Tree, _) => collective == Collective::AllReduce,
         Way::NcclForced(..) => {
             reduces(collective) || matches!(collective, Collective::AllGather | Collective::Broadcast)
@@ -301,7 +301,7 @@ fn case_of(case: &[usize], number: usize, ways: &[Way], counts: &[u32]) -> Optio
     };
     let channels = 1 + (number % 3) as u16;
     let shape = Shape { channels, ranks_per_node: ranks, matrix, ..Shape::new(call, Protocol::Symmetric) };
-    // Copy engines take what is one step; of the others every algorithm has its turn.
+    // Copy engines run single-step schedules; the other executors cycle through all algorithms.
     let mut algorithms: Vec<Algorithm> = match way {
         Way::Copies => vec![Algorithm::Direct],
         _ => Algorithm::ALL.into_iter().filter(|one| one.supports(collective)).collect(),

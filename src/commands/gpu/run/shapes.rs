@@ -1,13 +1,14 @@
-//! Layouts of a generated kernel that `--shape sweep` tries.
+//! Shapes of a generated kernel that `--shape sweep` tries.
 
 use fabricast_validate::kernel::{Carrier, GridShape, Kernel, Tiles};
 
-/// Shapes that might be the fastest.
+/// Returns the shapes that may be the fastest.
 pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     const MOST_BLOCKS: u32 = 264;
     let usual = kernel.shape(128);
     let mut shapes = vec![usual];
-    // Plain vectors keep more in flight; what tells of its own arrival is spread wider.
+    // Plain vectors use more words per thread, which keeps more loads in flight. Packets and lines carry their own
+    // flags and are spread more widely.
     let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
         Carrier::Flags => ([2, 4], &[256, 512]),
         Carrier::Packets | Carrier::Lines => ([1, 2], &[128, 256, 512]),
@@ -32,7 +33,7 @@ pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     shapes
 }
 
-/// A shape with its tiles one by one, and with a quarter of them and all of them in a phase together.
+/// Variants of a shape with one tile, a quarter of the tiles, and all tiles in a phase.
 fn together(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
     let most = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
     let parts = match kernel.phases() {

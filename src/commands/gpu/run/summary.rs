@@ -1,4 +1,4 @@
-//! A run in a few figures: how well it was predicted, what the picks cost, and how much faster our ways are than NCCL's.
+//! Statistics of a run: prediction errors, cost of the picks, and speed-up over NCCL.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use serde::Serialize;
 
 use super::answer::{By, Row};
 
-/// The figures.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Summary {
-    /// Our ways: predicted ÷ measured − 1.
+    /// Prediction errors of fabricast's executors: predicted / measured - 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error>,
-    /// NCCL's forced ways, likewise.
+    /// Prediction errors of NCCL's forced strategies.
     #[serde(skip_serializing_if = "Option::is_none")]
     forced_error: Option<Error>,
-    /// The way predicted to be the fastest of each call, against the fastest measured.
+    /// Slowdown of the strategy predicted to be the fastest, relative to the fastest measured one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pick: Option<Pick>,
-    /// The fastest of our ways against NCCL.
+    /// Fastest of fabricast's executors compared with NCCL.
     against: Vec<Against>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Error {
     rows: usize,
-    /// Of absolute values.
+    /// Median of the absolute errors.
     median: f64,
     p90: f64,
     bias: f64,
@@ -35,9 +35,9 @@ struct Error {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Pick {
-    /// Calls with a choice.
+    /// Number of calls with several strategies.
     calls: usize,
-    /// measured(pick) ÷ measured(fastest) − 1.
+    /// Mean of measured(pick) / measured(fastest) - 1.
     mean: f64,
     worst: f64,
 }
@@ -46,7 +46,7 @@ struct Pick {
 struct Against {
     executor: &'static str,
     calls: usize,
-    /// Of theirs ÷ ours.
+    /// Geometric mean of their time divided by ours.
     geometric_mean: f64,
     worst: f64,
 }
@@ -66,7 +66,7 @@ impl Summary {
         }
     }
 
-    /// In sentences.
+    /// Summary as sentences.
     pub(super) fn lines(&self) -> Vec<String> {
         let percent = |part: f64| format!("{:.1} %", part * 100.0);
         let error = |what: &str, error: &Error| {
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_pick_is_by_prediction_and_judged_by_time() {
+    fn pick_follows_predictions_and_is_scored_by_measured_time() {
         let rows = [
             row(By::Nccl, 1024, 400, None),
             row(By::NcclSymmetric, 1024, 150, None),
-            // Picked, and a quarter over the fastest.
+            // The pick, 25 % slower than the fastest.
             row(By::Kernels, 1024, 125, Some(100)),
             row(By::Kernels, 1024, 100, Some(110)),
-            // No choice.
+            // A call with a single strategy.
             row(By::Nccl, 2048, 100, None),
             row(By::Kernels, 2048, 100, Some(100)),
         ];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing_said() {
+    fn untimed_rows_give_an_empty_summary() {
         assert!(Summary::of(&[], Launch::Graph).lines().is_empty());
     }
 }

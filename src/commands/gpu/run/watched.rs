@@ -1,5 +1,6 @@
-//! Calls that do not return. A wait for a stream has its limit, but a library's own call may wait for another rank inside of the
-//! host's thread (NCCL joins its ranks in the first call of a kind), where nothing interrupts it: then the process ends.
+//! Watchdog for calls that do not return. Waits for a stream have a timeout. A library call can also block the host
+//! thread while it waits for another rank (NCCL connects its ranks in the first call of a kind). Nothing can interrupt
+//! that, so the process exits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,23 +11,23 @@ use fabricast_validate::execute::{ExecuteError, Executor};
 
 use crate::failure::Failure;
 
-/// Looks so often.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Code of a failure, as DESIGN has it: something went wrong.
+/// Exit code of a failure.
 const FAILED: u8 = 1;
 
-/// An executor that notes which rank is in a call, and since when.
+/// Executor that records which rank is in a call, and since when.
 pub(super) struct Watched<'a> {
     executor: &'a dyn Executor,
     begun: Instant,
-    /// Of every member: milliseconds from `begun` to the start of the call that it is in, and one more; 0 where it is in none.
+    /// Start of the current call of each member: milliseconds since `begun`, plus 1; 0 outside calls.
     inside: Vec<AtomicU64>,
 }
 
 impl<'a> Watched<'a> {
-    /// Does `work` with an executor that is watched; where a call of it takes longer than `limit` the process ends, and says
-    /// whose call of what it was.
+    /// Runs `work` with a watched executor. If a call exceeds `limit`, the process reports the rank and the call, and
+    /// exits.
     pub(super) fn during<T>(
         executor: &'a dyn Executor,
         members: usize,
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_in_a_call_for_too_long_is_named() {
+    fn rank_in_an_overlong_call_is_named() {
         struct Nothing;
         impl Executor for Nothing {
             fn enqueue(&self, _: usize, _: &Stream) -> Result<(), ExecuteError> {

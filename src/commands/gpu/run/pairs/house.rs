@@ -1,4 +1,4 @@
-//! Where the cases of one number of ranks run: their memory, NCCL's communicators, NVSHMEM's processes.
+//! Test bench for one number of ranks: memory, NCCL communicators and NVSHMEM processes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Case, Way};
 use crate::args::GpuRunArgs;
 use crate::failure::Failure;
 
-/// Calls before each check.
+/// Numbers of calls before each check.
 const ROUNDS: [u32; 2] = [1, 3];
 
 pub(super) struct House {
@@ -26,15 +26,15 @@ pub(super) struct House {
     buffers: Buffers,
     watchdog: Watchdog,
     patience: Duration,
-    /// By the way that they are for.
+    /// Communicators by variant.
     libraries: Vec<(Way, Library)>,
-    /// Memory that NCCL took, for its windows.
+    /// Memory of symmetric windows, allocated by NCCL.
     windows: Option<Buffers>,
     nvshmem: Option<NvshmemRanks>,
 }
 
 impl House {
-    /// Makes what the cases need.
+    /// Creates what the cases need.
     pub(super) fn new(stage: Stage, args: &GpuRunArgs, cases: &[&Case]) -> Result<Self, Failure> {
         let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
         let most = cases.iter().map(|case| case.job.header.layout.bytes()).max().unwrap_or_default();
@@ -57,7 +57,7 @@ impl House {
         Ok(house)
     }
 
-    /// NCCL's communicators for a way, if it is one of NCCL's.
+    /// Creates the NCCL communicator of a variant, if it uses NCCL.
     fn open(&mut self, way: Way, args: &GpuRunArgs, most: Bytes) -> Result<(), ExecuteError> {
         let nccl = || Nccl::open(args.execution.nccl.as_deref());
         let library = match way {
@@ -83,7 +83,7 @@ impl House {
         Wanted { shape: None, calls: Calls::Overlap, patience: self.patience }
     }
 
-    /// Code of all kernels, on all cores.
+    /// Compiles all kernels, on all cores.
     pub(super) fn compile(&self, cases: &[&Case]) -> Result<(), ExecuteError> {
         let (stage, buffers, wanted) = (&self.stage, &self.buffers, self.wanted());
         cases.par_iter().try_for_each(|case| {
