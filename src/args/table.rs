@@ -45,7 +45,7 @@ impl Args for PlanCommand {
     }
 }
 
-/// Arguments of `plan diff`.
+/// Print the rows in which two saved plans differ
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// First plan, written by `plan --format json -o A`
