@@ -36,9 +36,7 @@ impl Strategy {
     #[must_use]
     pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &Abilities) -> Shape {
         let costs = profile.protocol(self.protocol);
-        // Copies use any free engine, for any number of channels.
-        let channels = if self.protocol == Protocol::CopyEngine { 1 } else { self.channels };
-        let lane = call.bytes.0 / u64::from(channels.max(1));
+        let lane = call.bytes.0 / u64::from(self.channels.max(1));
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
         let piece = piece.map(|stream| Bytes(stream.0.max(lane / MOST_PIECES)));
         let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
@@ -49,7 +47,7 @@ impl Strategy {
         let whole = chunk.unwrap_or(Bytes(lane)).min(Bytes(lane.max(1)));
         Shape {
             message: piece.filter(|&piece| piece < whole).map(|_| whole),
-            channels,
+            channels: self.channels,
             threads: self.threads,
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
