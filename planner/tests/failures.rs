@@ -237,13 +237,12 @@ proptest! {
         // failure, as below.
         let relays = Router::new(&fabric, RouteOptions::default()).has_relays();
         let allowed = FIRST_BYTE + Picos(healthy.0 / 1000);
-        let shared = match relays && healthy > left + allowed {
-            true => {
-                let ranks = fabric.gpus().len() as u32;
-                let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-                sharing(&fabric, profile, call, after)
-            }
-            false => Picos::ZERO,
+        let shared = if relays && healthy > left + allowed {
+            let ranks = fabric.gpus().len() as u32;
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            sharing(&fabric, profile, call, after)
+        } else {
+            Picos::ZERO
         };
         prop_assert!(
             healthy <= left + allowed + shared,

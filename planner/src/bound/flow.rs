@@ -11,6 +11,11 @@ use std::collections::VecDeque;
 /// scaled by fewer than 2³² ranks.
 pub(super) const UNLIMITED: u128 = 1 << 120;
 
+/// Sum of two capacities. A sum with [`UNLIMITED`] is unlimited.
+pub(super) fn sum(a: u128, b: u128) -> u128 {
+    (a + b).min(UNLIMITED)
+}
+
 /// Arc as (from, to, capacity).
 pub(super) type Arc = (u32, u32, u128);
 

@@ -84,10 +84,7 @@ impl Graph {
                     let twin = Some(self.twins.first(number)).filter(|_| is_port);
                     let known = twin.and_then(|twin| ports.get(twin as usize)).copied();
                     let port = known.unwrap_or_else(|| if is_port { search.port(number) } else { UNLIMITED });
-                    let way = match direction {
-                        Direction::Away => &mut part.out,
-                        Direction::Towards => &mut part.into,
-                    };
+                    let way = part.way_mut(direction);
                     way.nearest = nearest.unwrap_or(way.nearest);
                     way.through = way.through.min(port);
                     ports.push(port);

@@ -313,7 +313,7 @@ fn all_parts(level: &Level) -> [Line; 2] {
     let out: fn(&parts::Part) -> Way = |part| part.out;
     [(into, level.into), (out, level.out)].map(|(way, most)| {
         let ways = || level.parts.iter().map(way);
-        let through = ways().fold(0, |sum: u128, way| (sum + way.through).min(most));
+        let through = ways().map(|way| way.through).fold(0, flow::sum).min(most);
         let nearest = ways().map(|way| way.nearest).min().unwrap_or(Picos::ZERO);
         Line::crossing(Share::new(moved, 1), Way { through, nearest }, level.source.clone())
     })

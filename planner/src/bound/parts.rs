@@ -9,7 +9,7 @@ use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cut::Direction;
-use super::flow::UNLIMITED;
+use super::flow::{self, UNLIMITED};
 use super::source::BoundSource;
 
 /// Capacity and latency across the boundary of a set in one direction.
@@ -36,6 +36,14 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// The direction through the border that bytes take away from the set, or towards it.
+    pub(super) fn way_mut(&mut self, direction: Direction) -> &mut Way {
+        match direction {
+            Direction::Away => &mut self.out,
+            Direction::Towards => &mut self.into,
+        }
+    }
+
     /// The boundary crossing of a search in this direction, from a start inside or outside.
     pub(super) fn way(&self, direction: Direction, start: Start) -> Way {
         match (direction, start) {
@@ -154,10 +162,10 @@ impl Survey<'_> {
             }
             let capacity = self.capacity([id]);
             if let Some(set) = parts.get_mut(from as usize) {
-                set.out.through = (set.out.through + capacity).min(UNLIMITED);
+                set.out.through = flow::sum(set.out.through, capacity);
             }
             if let Some(set) = parts.get_mut(to as usize) {
-                set.into.through = (set.into.through + capacity).min(UNLIMITED);
+                set.into.through = flow::sum(set.into.through, capacity);
             }
         }
         let (into, out) = match source {
@@ -170,41 +178,50 @@ impl Survey<'_> {
         levels.push(Level { source, parts, part_of_rank, switches_between, into, out });
     }
 
-    /// Limits a device's links that carry only network traffic to the capacity of its links into the network. Routes
-    /// use these alone, while a link near the device may also lead to the network links of others. Returns the bytes
-    /// per second into all devices in total, and out of them; several devices share a link into the network after a
-    /// failure.
+    /// Limits each device's links that carry only network traffic, island by island ([`Self::limit_island`]). Returns the
+    /// bytes per second into all devices in total, and out of them.
     fn limit_to_ports(&self, parts: &mut [Part], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
-        let ways = [Direction::Towards, Direction::Away].map(|direction| {
-            let mut in_all = 0u128;
-            for transit in self.transits {
-                for &island in &transit.islands {
-                    let near = self.network_only(transit, island, direction);
-                    let mut shared = FxHashSet::default();
-                    let mut each = 0u128;
-                    for ports in &transit.ports {
-                        let device = self.router.island_device(island, ports.device);
-                        let Some(set) = parts.get_mut(part(device) as usize) else { continue };
-                        let way = if direction == Direction::Away { &mut set.out } else { &mut set.into };
-                        let near = near.get(&device).copied().unwrap_or(0);
-                        let links = if direction == Direction::Away { &ports.out } else { &ports.into };
-                        let links = || links.iter().map(|&link| self.router.island_link(island, link));
-                        let through = near.min(self.capacity(links()));
-                        in_all = (in_all + way.through.saturating_sub(near)).min(UNLIMITED);
-                        if near > 0 {
-                            each = (each + through).min(UNLIMITED);
-                            shared.extend(links());
-                        }
-                        if way.through < UNLIMITED {
-                            way.through = way.through - near + through;
-                        }
-                    }
-                    in_all = (in_all + self.capacity(shared).min(each)).min(UNLIMITED);
-                }
+        let mut in_all = |direction| {
+            let islands =
+                self.transits.iter().flat_map(|transit| transit.islands.iter().map(move |&one| (transit, one)));
+            let through = islands.map(|island| self.limit_island(parts, &part, island, direction));
+            through.fold(0, flow::sum)
+        };
+        (in_all(Direction::Towards), in_all(Direction::Away))
+    }
+
+    /// Limits the links of an island's devices that carry only network traffic to the capacity of each device's links into
+    /// the network. Routes use these alone, while a link near the device may also lead to the network links of others.
+    /// Returns the bytes per second of all devices in total; several share a link into the network after a failure.
+    fn limit_island(
+        &self,
+        parts: &mut [Part],
+        part: impl Fn(NodeId) -> u32,
+        (transit, island): (&Transit, u32),
+        direction: Direction,
+    ) -> u128 {
+        let near = self.network_only(transit, island, direction);
+        let (mut inside, mut network) = (0, 0);
+        let mut shared = FxHashSet::default();
+        for ports in &transit.ports {
+            let device = self.router.island_device(island, ports.device);
+            let Some(set) = parts.get_mut(part(device) as usize) else { continue };
+            let way = set.way_mut(direction);
+            let near = near.get(&device).copied().unwrap_or(0);
+            inside = flow::sum(inside, way.through.saturating_sub(near));
+            if near == 0 {
+                continue;
             }
-            in_all
-        });
-        ways.into()
+            let links = if direction == Direction::Away { &ports.out } else { &ports.into };
+            let links = || links.iter().map(|&link| self.router.island_link(island, link));
+            let through = near.min(self.capacity(links()));
+            network = flow::sum(network, through);
+            shared.extend(links());
+            if way.through < UNLIMITED {
+                way.through = way.through - near + through;
+            }
+        }
+        flow::sum(inside, network.min(self.capacity(shared)))
     }
 
     /// Total capacity of the links of each device that carry only network traffic.
@@ -213,8 +230,8 @@ impl Survey<'_> {
         for &number in &transit.network_only {
             let link = self.router.island_link(island, number);
             let (from, to) = self.fabric.ends(link);
-            let sum = near.entry(if direction == Direction::Away { from } else { to }).or_default();
-            *sum = (*sum + self.capacity([link])).min(UNLIMITED);
+            let through = near.entry(if direction == Direction::Away { from } else { to }).or_default();
+            *through = flow::sum(*through, self.capacity([link]));
         }
         near
     }
@@ -222,7 +239,7 @@ impl Survey<'_> {
     /// Total capacity of `links`.
     fn capacity(&self, links: impl IntoIterator<Item = LinkId>) -> u128 {
         let each = |link: LinkId| self.fabric.link(link).bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
-        links.into_iter().map(each).fold(0, |sum: u128, capacity| (sum + capacity).min(UNLIMITED))
+        links.into_iter().map(each).fold(0, flow::sum)
     }
 
     /// Vertex labels by connected component below each tier of network switches, finest first.

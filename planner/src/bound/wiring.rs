@@ -15,7 +15,7 @@ use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
 use rustc_hash::FxHashMap;
 
 use super::crossing::{Crossing, Crossings};
-use super::flow::UNLIMITED;
+use super::flow::{self, UNLIMITED};
 
 /// One or several links between the same vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl Wiring {
                 Some(last)
                     if (last.from, last.to, last.ends, last.built) == (wire.from, wire.to, wire.ends, wire.built) =>
                 {
-                    last.capacity = (last.capacity + wire.capacity).min(UNLIMITED);
+                    last.capacity = flow::sum(last.capacity, wire.capacity);
                     last.latency = last.latency.min(wire.latency);
                 }
                 _ => wires.push(wire),

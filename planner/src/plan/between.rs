@@ -20,6 +20,7 @@ use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::measured::MEASURED_NOISE;
+use super::ranges::geometric_mean;
 use super::search::RowPlanner;
 use super::{PlanError, Preference, Row, beyond, steady};
 use crate::library::Library;
@@ -114,14 +115,12 @@ impl Doubt {
     /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the way
     /// to the other end.
     fn costs(&self, planner: &RowPlanner<'_>) -> Result<bool, PlanError> {
-        let mean = |a: Bytes, b: Bytes| Bytes((u128::from(a.0) * u128::from(b.0)).isqrt() as u64);
-        let middle = mean(self.sizes.0, self.sizes.1);
-        let (near, far) = (mean(self.sizes.0, middle), mean(middle, self.sizes.1));
-        let probes =
-            [(near, self.channels.0), (middle, self.channels.0), (middle, self.channels.1), (far, self.channels.1)];
+        let middle = geometric_mean(self.sizes.0, self.sizes.1);
+        let (near, far) = (geometric_mean(self.sizes.0, middle), geometric_mean(middle, self.sizes.1));
+        let (first, last) = self.channels;
         // The library's default is fastest where chunks divide evenly, at round sizes, which are also what applications use.
-        let probes =
-            probes.into_iter().flat_map(|(bytes, channels)| [bytes, round(bytes)].map(|bytes| (bytes, channels)));
+        let probes = [(near, &[first][..]), (middle, &[first, last]), (far, &[last])];
+        let probes = probes.into_iter().flat_map(|(bytes, channels)| [(bytes, channels), (round(bytes), channels)]);
         let request = planner.request();
         for (bytes, channels) in probes {
             let call = request.call(self.collective, bytes);
@@ -130,10 +129,12 @@ impl Doubt {
                 let Some(strategy) = strategy else { return Ok(None) };
                 Ok(planner.price(self.collective, bytes, strategy)?.map(|priced| priced.time))
             };
-            if let (Some(own), Some(told)) = (time(None)?, time(NonZeroU16::new(channels))?)
-                && told.0 as f64 > own.0 as f64 * (1.0 + CHANNELS_LOSS)
-            {
-                return Ok(true);
+            let Some(default) = time(None)? else { continue };
+            for &channels in channels {
+                let forced = time(NonZeroU16::new(channels))?;
+                if forced.is_some_and(|forced| forced.0 as f64 > default.0 as f64 * (1.0 + CHANNELS_LOSS)) {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
@@ -197,13 +198,13 @@ fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)>
 
 /// Returns the nearest size with five significant bits.
 fn round(bytes: Bytes) -> Bytes {
-    let unit = (bytes.0.checked_ilog2().unwrap_or(0)).saturating_sub(4);
-    Bytes(((bytes.0 >> unit) + (bytes.0 >> unit.saturating_sub(1) & u64::from(unit > 0))) << unit)
+    let unit = 1u64 << bytes.0.checked_ilog2().unwrap_or(0).saturating_sub(4);
+    Bytes(bytes.0.saturating_add(unit / 2) / unit * unit)
 }
 
 /// Returns the geometric mean of two rows' sizes if their ratio exceeds `most`.
 fn halfway(a: &Row, b: &Row, most: f64) -> Option<Bytes> {
-    let middle = Bytes((u128::from(a.bytes.0) * u128::from(b.bytes.0)).isqrt() as u64);
+    let middle = geometric_mean(a.bytes, b.bytes);
     let apart = b.bytes.0 as f64 > a.bytes.0 as f64 * most;
     (apart && a.bytes < middle && middle < b.bytes).then_some(middle)
 }

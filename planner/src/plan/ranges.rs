@@ -69,6 +69,7 @@ impl From<Stretch<Strategy>> for Range {
     }
 }
 
-fn geometric_mean(a: Bytes, b: Bytes) -> Bytes {
+/// Geometric mean of two sizes, rounded down.
+pub(super) fn geometric_mean(a: Bytes, b: Bytes) -> Bytes {
     Bytes((u128::from(a.0) * u128::from(b.0)).isqrt() as u64)
 }

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use super::inside::Inside;
 use super::segment::comparable;
 use super::shape::Shape;
+use super::stand_ins::StandIns;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
@@ -43,26 +44,6 @@ pub(super) struct Attachments {
     pub stand_ins: StandIns,
 }
 
-/// Substitute ports of neighbours; at most as many as the device's own ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StandIns {
-    /// Maximum number of substitute ports.
-    pub most: u32,
-    /// First device that is considered. It differs between devices, so that several that lost their ports use different
-    /// neighbours.
-    first: u32,
-    /// Number of devices of the shape.
-    devices: u32,
-}
-
-impl StandIns {
-    /// Position of a device in the order of consideration.
-    pub fn place(self, device: u32) -> u32 {
-        let devices = self.devices.max(1);
-        (device + devices - self.first % devices) % devices
-    }
-}
-
 impl Attachments {
     pub fn new(shape: &Shape, node: u32, options: &RouteOptions) -> Self {
         let own = own_ports(shape.as_built(), node, options);
@@ -83,7 +64,7 @@ impl Attachments {
         entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
         let device_of = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
         let first = own.iter().filter_map(device_of).max().unwrap_or(node) + 1;
-        let stand_ins = StandIns { most: own.len().max(1) as u32, first, devices: shape.nodes().len() as u32 };
+        let stand_ins = StandIns::new(own.len().max(1) as u32, first, shape.nodes().len() as u32);
         Self { exits, entries, stand_ins }
     }
 }

@@ -34,6 +34,7 @@ mod router;
 mod rules;
 mod segment;
 mod shape;
+mod stand_ins;
 #[cfg(test)]
 mod tests;
 mod transit;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rustc_hash::FxHasher;
 
-use super::attach::{Attachment, Attachments, StandIns, entry, exit};
+use super::attach::{Attachment, entry, exit};
 use super::inside::Inside;
 use super::islands::Islands;
 use super::network::Network;
@@ -46,6 +46,16 @@ pub(super) struct Candidate {
     /// The forwarding devices at both ends; `None` if one cable joins the islands.
     switches: Option<(u32, u32)>,
     key: (u8, u32, u8, PathClass, u32),
+}
+
+/// Connection between ports of two islands.
+struct Across {
+    out: LinkId,
+    back: LinkId,
+    /// Forwarding devices at both ends; `None` for a direct cable between the islands.
+    switches: Option<(u32, u32)>,
+    /// Links after the port's own; 0 for a direct cable.
+    links: u32,
 }
 
 impl<'f> Router<'f> {
@@ -294,6 +304,17 @@ impl<'f> Router<'f> {
         ends.into_iter().find(|&node| self.fabric.node(node).kind == NodeKind::Cpu)
     }
 
+    /// Connection from a port of one island to a port of another; `None` if the network does not join them.
+    fn across(&self, (a, exit): (u32, &Attachment), (b, entry): (u32, &Attachment)) -> Option<Across> {
+        let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
+        if out == back {
+            return Some(Across { out, back, switches: None, links: 0 });
+        }
+        let switches = (self.network.at(self.fabric.link(out).to)?, self.network.at(self.fabric.link(back).from)?);
+        let links = self.network.distance(switches.0, switches.1)? + 1;
+        Some(Across { out, back, switches: Some(switches), links })
+    }
+
     /// Equal-cost candidates through the network.
     pub(super) fn through_network(&self, from: NodeId, to: NodeId) -> Vec<Candidate> {
         let (a, b) = (self.islands.of(from), self.islands.of(to));
@@ -301,32 +322,22 @@ impl<'f> Router<'f> {
         let far = self.islands.shape(b).attachments(self.islands.local(to), &self.options);
         let exits = &near.exits;
         let mut best: Vec<Candidate> = Vec::new();
-        for entry in self.entries(far, b, |entry| exits.iter().any(|exit| self.leads((a, exit), (b, entry)))) {
-            let back = self.islands.port(b, entry.port).reverse();
-            let far = self.fabric.link(back).from;
+        let leads = |entry: &Attachment| exits.iter().any(|exit| self.across((a, exit), (b, entry)).is_some());
+        for entry in self.entries(far, b, leads).iter() {
             for exit in exits {
                 if best.first().is_some_and(|best| best.key.0 < exit.tier) {
                     break;
                 }
-                let out = self.islands.port(a, exit.port);
-                let candidate = if out == back {
-                    let key = (
-                        exit.tier.max(entry.tier),
-                        0,
-                        exit.foreign,
-                        exit.class.max(entry.class),
-                        exit.hops + entry.hops - 1,
-                    );
-                    Candidate { exit: *exit, entry, out, back, switches: None, key }
-                } else {
-                    let near = self.fabric.link(out).to;
-                    let (Some(near), Some(far)) = (self.network.at(near), self.network.at(far)) else { continue };
-                    let Some(distance) = self.network.distance(near, far) else { continue };
-                    let hops = exit.hops + distance + entry.hops;
-                    let key =
-                        (exit.tier.max(entry.tier), distance + 1, exit.foreign, exit.class.max(entry.class), hops);
-                    Candidate { exit: *exit, entry, out, back, switches: Some((near, far)), key }
-                };
+                let Some(across) = self.across((a, exit), (b, entry)) else { continue };
+                let key = (
+                    exit.tier.max(entry.tier),
+                    across.links,
+                    exit.foreign,
+                    exit.class.max(entry.class),
+                    exit.hops + entry.hops + across.links - 1,
+                );
+                let Across { out, back, switches, .. } = across;
+                let candidate = Candidate { exit: *exit, entry: *entry, out, back, switches, key };
                 match best.first().map(|best| candidate.key.cmp(&best.key)) {
                     Some(std::cmp::Ordering::Greater) => {}
                     Some(std::cmp::Ordering::Equal) => best.push(candidate),
@@ -344,76 +355,9 @@ impl<'f> Router<'f> {
     }
 
     /// Smallest bandwidth of a link on the paths of a candidate.
-    fn narrowest(&self, way: &Candidate) -> u64 {
+    pub(super) fn narrowest(&self, way: &Candidate) -> u64 {
         let middle = self.middle(way).map_or(u64::MAX, |segment| segment.bandwidth);
         way.exit.bandwidth.min(middle).min(self.tail(way).0)
-    }
-
-    /// Returns true if the network joins a port of one island to a port of another.
-    fn leads(&self, (a, exit): (u32, &Attachment), (b, entry): (u32, &Attachment)) -> bool {
-        let (out, back) = (self.islands.port(a, exit.port), self.islands.port(b, entry.port).reverse());
-        let (near, far) = (self.network.at(self.fabric.link(out).to), self.network.at(self.fabric.link(back).from));
-        out == back || near.zip(far).is_some_and(|(near, far)| self.network.distance(near, far).is_some())
-    }
-
-    /// Ports through which incoming traffic reaches a device, among those for which `leads` is true. These are its own
-    /// ports; otherwise the same number of neighbours' ports, independent of the sender, so that no more arrives than
-    /// by its own ports. Ports of ranks are preferred to those of idle devices.
-    pub(super) fn entries(
-        &self,
-        ports: &Attachments,
-        island: u32,
-        leads: impl Fn(&Attachment) -> bool,
-    ) -> Vec<Attachment> {
-        let Some(first) = ports.entries.iter().position(&leads) else { return Vec::new() };
-        let foreign = ports.entries[first].foreign;
-        let equal = ports.entries[first..].iter().take_while(|entry| entry.foreign == foreign);
-        if foreign == 0 {
-            return equal.copied().collect();
-        }
-        let key = |entry: &Attachment| {
-            let place = ports.stand_ins.place(self.device(island, entry.port));
-            let is_idle = !self.serves_a_rank(island, entry.port);
-            (entry.tier, is_idle, entry.class, entry.hops, place, Reverse(entry.bandwidth), entry.latency)
-        };
-        let mut equal: Vec<Attachment> = equal.filter(|entry| leads(entry)).copied().collect();
-        equal.sort_by_cached_key(key);
-        equal.truncate(ports.stand_ins.most as usize);
-        equal
-    }
-
-    /// Returns true if incoming traffic of some rank uses this port as the rank's own.
-    fn serves_a_rank(&self, island: u32, port: u32) -> bool {
-        let shape = self.islands.shape(island);
-        let is_own = |entry: &Attachment| entry.port == port && entry.foreign == 0;
-        (0u32..)
-            .zip(shape.nodes())
-            .any(|(device, node)| node.is_rank && shape.attachments(device, &self.options).entries.iter().any(is_own))
-    }
-
-    /// Device of an island to which a port belongs.
-    fn device(&self, island: u32, port: u32) -> u32 {
-        self.islands.shape(island).ports().get(port as usize).map_or(0, |port| port.node)
-    }
-
-    /// Limits the neighbours' ports used for outgoing traffic to the number of own ports.
-    fn take_stand_ins(&self, ways: &mut Vec<Candidate>, stand_ins: StandIns, island: u32) {
-        if ways.len() < 2 {
-            return;
-        }
-        let port = |way: &Candidate| way.exit.port;
-        let key = |way: &Candidate| {
-            (stand_ins.place(self.device(island, port(way))), Reverse(self.narrowest(way)), self.latency(way))
-        };
-        let mut ranked: Vec<_> = ways.iter().map(|way| (key(way), port(way))).collect();
-        ranked.sort_unstable();
-        let mut taken: Vec<u32> = Vec::new();
-        for (_, port) in ranked {
-            if !taken.contains(&port) && taken.len() < stand_ins.most as usize {
-                taken.push(port);
-            }
-        }
-        ways.retain(|way| taken.contains(&port(way)));
     }
 
     /// Selects, among equal-cost candidates, the set over which the whole flow is fastest. Each set consists of the

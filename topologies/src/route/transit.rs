@@ -283,13 +283,14 @@ impl Router<'_> {
             for &device in &kind.devices {
                 let attachments = shape.attachments(device, &self.options);
                 // If the network is connected, the same ports serve every sender.
-                let entries = match joined {
-                    true => self.entries(attachments, island, |_| true),
-                    false => attachments.entries.clone(),
+                let entries = if joined {
+                    self.entries(attachments, island, |_| true)
+                } else {
+                    Cow::Borrowed(&attachments.entries[..])
                 };
-                for entry in entries {
+                for entry in entries.iter() {
                     kind.entries.insert((device, entry.port));
-                    shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, &entry));
+                    shortest_entry = shorter(shortest_entry, self.latency_behind_port(shape, entry));
                     worst_entry = worst_entry.max(entry.tier);
                 }
             }
@@ -453,11 +454,11 @@ impl Marks<'_> {
         let shape = self.shape;
         let between = |link: u32| (shape.link(link).from, shape.link(link).to);
         let joining = self.links.iter().filter(|&&link| is_device(between(link).0) && is_device(between(link).1));
-        let beside = |&link: &u32| {
+        let parallel_to = |&link: &u32| {
             let leaving = shape.leaving(between(link).0).iter().copied();
             leaving.filter(move |&other| between(other) == between(link) && !shape.link(other).failed)
         };
-        let parallels: Vec<u32> = joining.flat_map(beside).map(|link| self.bundle(link)).collect();
+        let parallels: Vec<u32> = joining.flat_map(parallel_to).map(|link| self.bundle(link)).collect();
         self.links.extend(parallels);
     }
 
