@@ -272,8 +272,6 @@ pub fn candidates(
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // The signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
-                // Copies use any free engine, for any number of channels.
-                (Protocol::CopyEngine, []) => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(Offer::most_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) => channel_counts(software, bytes),
                 (_, given) => given,

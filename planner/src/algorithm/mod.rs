@@ -220,6 +220,13 @@ impl Algorithm {
         (self, collective) != (Self::Tree, AllReduce) && self != Self::ReduceThenScatter
     }
 
+    /// Number of schedule channels per channel of a strategy: trees reduce on one and copy on another, which the two
+    /// halves of a block's threads run.
+    #[must_use]
+    pub fn channels_per_block(self) -> u16 {
+        if self == Self::Tree { 2 } else { 1 }
+    }
+
     /// Returns true if the number of chunks is independent of the number of ranks, so that a large buffer is pipelined
     /// in more chunks of the same size. Other algorithms first divide the buffer into one block per rank.
     #[must_use]

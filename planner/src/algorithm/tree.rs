@@ -50,7 +50,8 @@ impl DoubleTree {
         let mut header = shape.header(Algorithm::Tree, layout, slots);
         // Some threads of a block reduce up the tree while the others copy down.
         header.blocks.split = BlockSplit::ReduceAndCopy;
-        header.channels = header.channels.checked_mul(2).ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
+        let channels = header.channels.checked_mul(Algorithm::Tree.channels_per_block());
+        header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
         Ok(Self { header, cut, hosts, per_host, rails: Rails::new(per_host, shape.nics_per_node) })
     }
 

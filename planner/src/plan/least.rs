@@ -84,7 +84,8 @@ impl LeastTimes<'_> {
         if strategy.algorithm.in_network() == InNetwork::Allowed {
             return 0.0;
         }
-        let lanes = f64::from(self.call.ranks) * f64::from(strategy.channels) * lane.0 as f64;
+        let channels = f64::from(strategy.channels) * f64::from(strategy.algorithm.channels_per_block());
+        let lanes = f64::from(self.call.ranks) * channels * lane.0 as f64;
         let least = match self.matrix {
             Some(matrix) => matrix.crossing().0.into(),
             None => least_traffic(&self.call),
